@@ -1,0 +1,22 @@
+"""The one thing `pyproject.toml` cannot say: the C extension is optional.
+
+Without a compiler the install still succeeds, and the numpy path serves.
+"""
+
+import os
+
+from setuptools import Extension, setup
+
+native = Extension(
+    "wholegrain._core._native",
+    sources=["src/wholegrain/_core/_native.c"],
+    define_macros=[("Py_LIMITED_API", "0x030B0000")],
+    py_limited_api=True,
+    extra_compile_args=["-O3"],
+    optional=True,
+)
+
+setup(
+    ext_modules=[] if os.environ.get("WHOLEGRAIN_PURE") else [native],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)

@@ -1,0 +1,126 @@
+"""How a pipeline runs: threads, processes, thresholds. None of it changes the elements."""
+
+import dataclasses
+import enum
+import operator
+from typing import Any
+
+_UNSET: Any = object()
+
+
+def _count(name: str, value: Any) -> int:
+    """Return `value` as an int, or say which option it cannot be."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        try:
+            count = int(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"`{name}` has to be a whole number, but got {value!r}.") from None
+        if count != value:
+            raise ValueError(f"`{name}` has to be a whole number, but got {value!r}.") from None
+    if count < 0:
+        raise ValueError(f"`{name}` cannot be negative, but got {name}={value}. 0 switches it off.")
+    return count
+
+
+@dataclasses.dataclass(slots=True)
+class ReadOptions:
+    """How far, and with how many threads, a random-access dataset is read ahead.
+
+    Both numbers are upper bounds: reading uses as many threads as help. The order of the
+    elements and the states never depend on them.
+
+    Args:
+        num_threads: How many threads may read at once. 0 reads in the caller's thread.
+        prefetch_buffer_size: How many elements may be ready or on their way. 0 reads in the
+            caller's thread.
+    """
+
+    num_threads: int = 16
+    prefetch_buffer_size: int = 500
+
+    def __post_init__(self) -> None:
+        self.num_threads = _count("num_threads", self.num_threads)
+        self.prefetch_buffer_size = _count("prefetch_buffer_size", self.prefetch_buffer_size)
+
+
+@dataclasses.dataclass(slots=True)
+class MultiprocessingOptions:
+    """How many worker processes run a pipeline.
+
+    Args:
+        num_workers: How many processes. 0 runs in the caller's process.
+        per_worker_buffer_size: How many finished elements each worker may hold ready.
+        enable_profiling: Kept for programs that set it; has no effect.
+    """
+
+    num_workers: int = 0
+    per_worker_buffer_size: int = 1
+    enable_profiling: bool = False
+
+
+@enum.unique
+class ExecutionTrackingMode(enum.Enum):
+    """Whether the time spent in each stage of a pipeline is recorded."""
+
+    DISABLED = 1
+    STAGE_TIMING = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class DatasetOptions:
+    """Options for all stages of a pipeline, attached with `WithOptionsIterDataset`.
+
+    It remembers which of the fields were given, so that several of them in one pipeline
+    complete each other.
+
+    Args:
+        filter_warn_threshold_ratio: Warn when this share of 1000 elements was filtered out.
+            None never warns.
+        filter_raise_threshold_ratio: Raise when this share of 1000 elements was filtered out.
+            None never raises.
+        execution_tracking_mode: Whether stages are timed.
+        min_shm_size: Arrays of fewer bytes do not travel in shared memory.
+    """
+
+    filter_warn_threshold_ratio: float | None = _UNSET
+    filter_raise_threshold_ratio: float | None = _UNSET
+    execution_tracking_mode: ExecutionTrackingMode = _UNSET
+    min_shm_size: int = _UNSET
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        given = frozenset(name for name in _DEFAULTS if getattr(self, name) is not _UNSET)
+        object.__setattr__(self, "_given", given)
+        for name, default in _DEFAULTS.items():
+            if name not in given:
+                object.__setattr__(self, name, default)
+
+    def merge(self, other: "DatasetOptions | None") -> "DatasetOptions":
+        """Return options with the fields given here, then those given in `other`."""
+        if other is None:
+            return self
+        return DatasetOptions(**{**other._given_fields(), **self._given_fields()})
+
+    def _given_fields(self) -> dict[str, Any]:
+        given: frozenset[str] = self._given  # type: ignore[attr-defined]
+        return {name: getattr(self, name) for name in given}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, DatasetOptions):
+            return NotImplemented
+        return self._given_fields() == other._given_fields()
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in _DEFAULTS)
+        return f"DatasetOptions({fields})"
+
+
+_DEFAULTS: dict[str, Any] = {
+    "filter_warn_threshold_ratio": 0.9,
+    "filter_raise_threshold_ratio": None,
+    "execution_tracking_mode": ExecutionTrackingMode.DISABLED,
+    "min_shm_size": 0,
+}

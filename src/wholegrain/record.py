@@ -1,0 +1,42 @@
+"""A record on its way through a DataLoader: the data, and where it came from."""
+
+import dataclasses
+from typing import Generic, TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(slots=True)
+class RecordMetadata:
+    """Where a record comes from.
+
+    Args:
+        index: The position in the sampler's stream over all shards and epochs.
+        record_key: The key by which the source knows the record.
+        rng: The record's own random generator, if the sampler has a seed.
+    """
+
+    index: int
+    record_key: int | None = None
+    rng: np.random.Generator | None = None
+
+    def remove_record_key(self) -> "RecordMetadata":
+        """Return metadata for what is no longer one record of the source."""
+        if self.record_key is None:
+            return self
+        return dataclasses.replace(self, record_key=None)
+
+    def __str__(self) -> str:
+        return (
+            f"RecordMetadata(index={self.index}, record_key={self.record_key}, rng={self.rng!s})"
+        )
+
+
+@dataclasses.dataclass(slots=True)
+class Record(Generic[T]):
+    """One element with its metadata."""
+
+    metadata: RecordMetadata
+    data: T

@@ -1,0 +1,89 @@
+"""Which part of the data this process reads."""
+
+import logging
+import sys
+from dataclasses import dataclass
+
+_logger = logging.getLogger("wholegrain")
+
+
+@dataclass(frozen=True)
+class ShardOptions:
+    """One of `shard_count` parts of the data.
+
+    Args:
+        shard_index: Which part, counted from 0.
+        shard_count: How many parts there are.
+        drop_remainder: Whether all parts get the same number of records, the last few of the
+            data being left out.
+    """
+
+    shard_index: int
+    shard_count: int
+    drop_remainder: bool = False
+
+    def __post_init__(self) -> None:
+        if self.shard_count <= 0:
+            raise ValueError(
+                f"There has to be at least one shard, but got shard_count={self.shard_count}."
+            )
+        if not 0 <= self.shard_index < self.shard_count:
+            raise ValueError(
+                f"`shard_index` counts from 0 to shard_count - 1 = {self.shard_count - 1}, but got"
+                f" shard_index={self.shard_index}."
+            )
+
+
+@dataclass(frozen=True, init=False)
+class NoSharding(ShardOptions):
+    """All of the data."""
+
+    def __init__(self) -> None:
+        super().__init__(shard_index=0, shard_count=1, drop_remainder=False)
+
+
+@dataclass(frozen=True, init=False)
+class ShardByJaxProcess(ShardOptions):
+    """The part of this JAX process, by `jax.process_index()` and `jax.process_count()`.
+
+    Without jax, all of the data.
+    """
+
+    def __init__(self, drop_remainder: bool = False) -> None:
+        index, count = jax_process()
+        super().__init__(shard_index=index, shard_count=count, drop_remainder=drop_remainder)
+
+
+def jax_process() -> tuple[int, int]:
+    """Return the index of this JAX process and their count; `(0, 1)` without jax."""
+    jax = sys.modules.get("jax")
+    if jax is None:
+        try:
+            import jax  # type: ignore[import-not-found,no-redef,unused-ignore]
+        except ImportError:
+            return 0, 1
+    return int(jax.process_index()), int(jax.process_count())  # type: ignore[union-attr,unused-ignore]
+
+
+def even_split(num_examples: int, options: ShardOptions) -> tuple[int, int]:
+    """Return the first example of a contiguous shard, and the one behind its last.
+
+    Shards differ by at most one example; the first ones are the larger ones. With
+    `drop_remainder` all are equally large.
+    """
+    quotient, remainder = divmod(num_examples, options.shard_count)
+    index = options.shard_index
+    if options.drop_remainder:
+        if remainder:
+            _logger.warning(
+                "%d of %d examples belong to no shard, because `drop_remainder` is set and there"
+                " are %d shards.",
+                remainder,
+                num_examples,
+                options.shard_count,
+            )
+        return quotient * index, quotient * (index + 1)
+    return (
+        quotient * index + min(index, remainder),
+        quotient * (index + 1) + min(index + 1, remainder),
+    )
