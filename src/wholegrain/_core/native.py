@@ -1,0 +1,42 @@
+"""The one place that knows whether the C extension is there.
+
+`lib` is the extension, or None: then the numpy path serves, with the same results. Setting the
+environment variable `WHOLEGRAIN_PURE=1` leaves the extension out on purpose.
+"""
+
+import os
+from typing import Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+
+_Int64s = npt.NDArray[np.int64]
+
+
+class NativeLibrary(Protocol):
+    """What the C extension offers. Arrays are contiguous; `out` is filled in place."""
+
+    def index_shuffle(
+        self, index: int, max_index: int, seed: int, rounds: int, word_bits: int, /
+    ) -> int: ...
+
+    def shuffle_index(self, index: int, length: int, seed: int, /) -> int: ...
+
+    def shuffle_indices(
+        self, indices: _Int64s, out: _Int64s, length: int, seed: int, word_bits: int, /
+    ) -> None: ...
+
+    def permutation(self, out: _Int64s, seed: int, /) -> None: ...
+
+
+def _load() -> NativeLibrary | None:
+    if os.environ.get("WHOLEGRAIN_PURE", "0") not in ("", "0"):
+        return None
+    try:
+        from wholegrain._core import _native  # type: ignore[attr-defined,unused-ignore]
+    except ImportError:
+        return None
+    return cast("NativeLibrary", _native)
+
+
+lib: NativeLibrary | None = _load()
