@@ -69,6 +69,8 @@ def index_shuffle(
     word_bits = bits_per_word(max_index)
     if native.lib is not None:
         return native.lib.index_shuffle(index, max_index, seed, rounds, word_bits)
+    if rounds == _DATASET_ROUNDS and max_index < SMALL_LENGTH:
+        return _permutations(max_index + 1, seed)[0][index]
     return _shuffle_scalar(index, max_index, round_keys(seed, rounds), word_bits)
 
 
