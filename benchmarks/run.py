@@ -99,7 +99,7 @@ def main() -> int:
             profile(name, environments)
         return 0
     rounds = options.rounds or (3 if options.quick else 9)
-    settings = Settings(rounds, 0.1 if options.quick else 0.5, tuple(options.only))
+    settings = Settings(rounds, 0.3 if options.quick else 1.0, tuple(options.only))
     results: list[Result] = []
     print(header(environments), flush=True)
     print(f"Medians of {rounds} interleaved rounds; ratios are medians of the rounds' ratios.")

@@ -14,7 +14,7 @@ SOURCE = list(range(LENGTH))
 
 benchmark = Benchmark("shuffle -> map -> map -> filter -> batch(32) over 60,000 ints in memory")
 no_threads = benchmark.case("no threads")
-default = benchmark.case("default ReadOptions")
+default = benchmark.case("default ReadOptions", lead=500 // BATCH, digest_items=20)
 
 
 def add_one(element: int) -> int:

@@ -29,7 +29,7 @@ benchmark = Benchmark("A source that sleeps 5 ms per read: how much of threads /
 
 
 def add_case(threads: int) -> None:
-    case = benchmark.case(f"{threads} threads", digest_items=200, seconds=2.0)
+    case = benchmark.case(f"{threads} threads", digest_items=200, lead=BUFFER, seconds=1.5)
 
     @case.competitor("wholegrain", "grain")
     def dataset(grain: Any) -> Epoch:

@@ -61,7 +61,9 @@ class Case:
         digest_items: How many leading items ordered competitors must agree on.
         measures: "time": the harness times the items. "seconds", "bytes": each item is itself
             a measurement, and samples are their means.
-        seconds: How long a sample should take; None leaves it to the command line.
+        seconds: How long a sample should take.
+        lead: Items to take before the clock starts, so that it starts over full buffers and
+            running threads and stops over the same: what was read ahead then cancels out.
         constants: Limits that need no process: name to seconds (or bytes) per unit.
     """
 
@@ -69,7 +71,8 @@ class Case:
     unit: str = "element"
     digest_items: int = 50
     measures: Literal["time", "seconds", "bytes"] = "time"
-    seconds: float | None = None
+    seconds: float = 0.5
+    lead: int = 0
     note: str = ""
     competitors: list[Competitor] = field(default_factory=list)
     constants: dict[str, float] = field(default_factory=dict)

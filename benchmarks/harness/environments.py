@@ -12,7 +12,7 @@ HOME = CHECKOUT / ".benchmarks"
 DATA = HOME / "data"
 
 REQUIREMENTS = {
-    "wholegrain": ["numpy", "cloudpickle", "array_record", "pyarrow"],
+    "wholegrain": ["numpy", "cloudpickle", "array_record", "pyarrow", "google-crc32c"],
     "grain": ["grain==0.2.18", "numpy", "pyarrow"],
     "torch": ["torch==2.13.0", "numpy", "array_record"],
 }

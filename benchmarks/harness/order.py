@@ -16,11 +16,9 @@ def write_order(length: int, seed: int = 1) -> None:
 
     import wholegrain
 
-    if not _file(length, seed).exists():
-        DATA.mkdir(parents=True, exist_ok=True)
-        shuffled = wholegrain.MapDataset.range(length).shuffle(seed=seed)
-        order = np.fromiter(iter(shuffled), dtype=np.int64, count=length)
-        np.save(_file(length, seed), order)
+    DATA.mkdir(parents=True, exist_ok=True)
+    shuffled = wholegrain.MapDataset.range(length).shuffle(seed=seed)
+    np.save(_file(length, seed), np.fromiter(iter(shuffled), dtype=np.int64, count=length))
 
 
 def read_order(length: int, seed: int = 1) -> list[int]:

@@ -85,10 +85,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Settings:
-    """How thorough to be."""
+    """How thorough to be: `scale` shortens the samples."""
 
     rounds: int
-    seconds: float
+    scale: float = 1.0
     only: tuple[str, ...] = ()
 
 
@@ -134,7 +134,7 @@ def run(name: str, environments: Environments, settings: Settings) -> Result:
                 process.ask("start")
                 if one.ordered and case.digest_items:
                     digests.setdefault(case.name, {})[one.name] = process.ask("digest")
-                sizes[one.key] = process.ask("calibrate", case.seconds or settings.seconds)
+                sizes[one.key] = process.ask("calibrate", case.seconds * settings.scale)
             except CompetitorFailed as failure:
                 result.failures.append(str(failure))
                 process.stop()

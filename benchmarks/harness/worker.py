@@ -81,8 +81,10 @@ class Worker:
         gc.collect()  # of everyone, so that nobody pays for earlier rounds; then on as usual
         stream = Stream(self._epoch, self._next_epoch)
         measured: deque[float] = deque(maxlen=0 if self._case.measures == "time" else None)
+        running = stream.take(self._case.lead + items)
+        deque(islice(running, self._case.lead), maxlen=0)
         wall, cpu = time.perf_counter(), time.process_time()
-        measured.extend(stream.take(items))
+        measured.extend(running)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         stream.close()
         self._next_epoch = stream.next_epoch
