@@ -7,19 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "Batch",
-    "DatasetSelectionMap",
-    "Filter",
-    "FlatMap",
-    "Map",
-    "MapWithIndex",
-    "RandomMap",
-    "TfRandomMap",
-    "Transformation",
-    "Transformations",
-]
-
 
 class Map(abc.ABC):
     """One element in, one element out."""

@@ -1,0 +1,23 @@
+"""Feeds data to machine-learning training: Grain's API, exact to the bit, many times faster.
+
+    import wholegrain as grain
+
+    ds = grain.MapDataset.source(records).shuffle(seed=1).map(decode).batch(32)
+    for batch in ds:
+        ...
+"""
+
+from wholegrain import constants as constants
+from wholegrain import experimental as experimental
+from wholegrain import sharding as sharding
+from wholegrain import transforms as transforms
+from wholegrain._graph.iter_dataset import IterDataset as IterDataset
+from wholegrain._graph.iterator import DatasetIterator as DatasetIterator
+from wholegrain._graph.map_dataset import MapDataset as MapDataset
+from wholegrain.options import MultiprocessingOptions as MultiprocessingOptions
+from wholegrain.options import ReadOptions as ReadOptions
+from wholegrain.record import Record as Record
+from wholegrain.record import RecordMetadata as RecordMetadata
+
+__version__ = "0.1.0"
+__version_info__ = tuple(int(part) for part in __version__.split("."))

@@ -1,0 +1,1 @@
+"""Numbers, trees, permutations and random streams: knows numpy, knows no dataset."""

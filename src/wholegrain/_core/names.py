@@ -1,0 +1,20 @@
+"""How transformations call themselves in messages, reports and `str()`."""
+
+import inspect
+from typing import Any
+
+
+def transform_name(transform: Any) -> str:
+    """Return the name of a transformation: its class, or a function's name and place."""
+    if inspect.isfunction(transform) or inspect.ismethod(transform):
+        code = transform.__code__
+        path = "/".join(code.co_filename.split("/")[-3:])
+        return f"{transform.__name__} @ .../{path}:{code.co_firstlineno}"
+    name = getattr(transform, "__name__", None)
+    if isinstance(name, str):
+        return name
+    kind = type(transform)
+    # A class that says how it prints itself knows better than we do.
+    if kind.__str__ is not object.__str__ or kind.__repr__ is not object.__repr__:
+        return str(transform)
+    return kind.__name__

@@ -1,0 +1,112 @@
+"""A batch out of elements: the leaves at each place of the tree, stacked."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from wholegrain._core import spec, tree
+
+Empty: TypeAlias = Callable[[tuple[int, ...], Any], npt.NDArray[Any]]
+"""Gives memory for an array of a shape and a dtype, as `numpy.empty` does."""
+
+# What numpy makes of a list of these it also makes of them one by one.
+_PLAIN = frozenset({float, bool, str, bytes})
+
+
+def stack(elements: Sequence[Any], empty: Empty | None = None) -> Any:
+    """Stack the leaves of `elements` into arrays with one more dimension in front.
+
+    Args:
+        elements: The elements of one batch, at least one.
+        empty: Where the new arrays come from, if not from numpy.
+
+    Raises:
+        ValueError: If the elements differ in structure or in the shapes of their arrays.
+    """
+    try:
+        if empty is None:
+            return tree.zip_leaves(_stack_leaves, elements)
+        return tree.zip_leaves(lambda leaves: _stack_leaves_into(leaves, empty), elements)
+    except ValueError as error:
+        raise ValueError(
+            f"Cannot batch {len(elements)} elements: {error} All elements of a batch need the same"
+            " structure and the same shapes; pad, cut or drop those that differ, or pass"
+            f" `batch_fn`. The elements are:\n{_describe_elements(elements)}"
+        ) from error
+
+
+def _stack_leaves(leaves: list[Any]) -> npt.NDArray[Any]:
+    if len(leaves) == 1:
+        return np.expand_dims(leaves[0], 0)
+    first = leaves[0]
+    kind = type(first)
+    if kind is np.ndarray:
+        if first.ndim and _same_shapes(leaves):
+            # As np.stack, without a view of each array.
+            return np.concatenate(leaves).reshape(len(leaves), *first.shape)
+    elif kind is int:
+        if len(set(map(type, leaves))) == 1:
+            batch = np.array(leaves)
+            if batch.dtype == np.int64:  # Larger numbers follow np.stack's promotion.
+                return batch
+    elif kind in _PLAIN and len(set(map(type, leaves))) == 1:
+        return np.array(leaves)
+    return np.stack(leaves)
+
+
+def _same_shapes(leaves: list[Any]) -> bool:
+    shape = leaves[0].shape
+    return all([type(leaf) is np.ndarray and leaf.shape == shape for leaf in leaves])
+
+
+def _stack_leaves_into(leaves: list[Any], empty: Empty) -> npt.NDArray[Any]:
+    first = leaves[0]
+    if type(first) is np.ndarray and first.dtype.kind in "biufc" and first.size:
+        dtype = first.dtype
+        if _same_shapes(leaves) and all([leaf.dtype == dtype for leaf in leaves]):
+            batch = empty((len(leaves), *first.shape), dtype)
+            if first.ndim:
+                np.concatenate(leaves, out=batch.reshape(-1, *first.shape[1:]))
+            else:
+                np.stack(leaves, out=batch)
+            return batch
+    return _stack_leaves(leaves)
+
+
+def batch_and_pad(values: Sequence[Any], *, batch_size: int, pad_value: Any = 0) -> Any:
+    """Stack `values` and fill the batch up to `batch_size` with `pad_value`.
+
+    Example:
+        >>> pad = functools.partial(batch_and_pad, batch_size=32, pad_value=-1)
+        >>> ds = ds.batch(32, batch_fn=pad)
+
+    Args:
+        values: The elements of one batch.
+        batch_size: How many rows the batch has to have.
+        pad_value: What the added rows hold, cast to the dtype of each array.
+    """
+    if not values:
+        raise ValueError("`batch_and_pad` needs at least one value, but got none.")
+    missing = batch_size - len(values)
+    if missing < 0:
+        raise ValueError(
+            f"`batch_and_pad` got {len(values)} values, more than batch_size={batch_size}."
+        )
+    batch = stack(values)
+    if not missing:
+        return batch
+    return tree.map_leaves(lambda leaf: _pad(leaf, missing, pad_value), batch)
+
+
+def _pad(batch: npt.NDArray[Any], missing: int, pad_value: Any) -> npt.NDArray[Any]:
+    padding = np.full((missing, *batch.shape[1:]), pad_value, dtype=batch.dtype)
+    return np.concatenate([batch, padding])
+
+
+def _describe_elements(elements: Sequence[Any]) -> str:
+    shown = [f"  {spec.describe(element)}" for element in elements[:8]]
+    if len(elements) > 8:
+        shown.append(f"  ... and {len(elements) - 8} more")
+    return "\n".join(shown)

@@ -1,0 +1,133 @@
+"""Elements as trees: dicts, lists and tuples are containers, everything else is a leaf.
+
+Where jax is installed its rules hold, because there the arrays go: keys of a dict are visited in
+sorted order, None is an empty container, and classes registered with jax are containers. jax
+itself is not imported for that: only a program that has imported it can have registered classes.
+"""
+
+import functools
+import importlib.util
+import sys
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+class StructureMismatchError(ValueError):
+    """Elements that belong together have different containers, keys or lengths."""
+
+
+@functools.cache
+def follows_jax() -> bool:
+    """Say whether jax is installed, and so its rules for trees hold."""
+    return importlib.util.find_spec("jax") is not None
+
+
+def map_leaves(function: Callable[..., Any], tree: Any, *rest: Any) -> Any:
+    """Return a tree like `tree` with `function` applied to each leaf, and those of `rest`."""
+    if rest:
+        return zip_leaves(lambda leaves: function(*leaves), [tree, *rest])
+    return zip_leaves(lambda leaves: function(leaves[0]), [tree])
+
+
+def zip_leaves(function: Callable[[list[Any]], Any], trees: Sequence[Any]) -> Any:
+    """Return a tree like the first one, of `function` of the list of leaves at each place.
+
+    Raises:
+        StructureMismatchError: If the trees do not have the same structure.
+    """
+    first = trees[0]
+    kind = type(first)
+    if kind is dict:
+        return {
+            key: zip_leaves(function, [tree[key] for tree in trees])
+            for key in _common_keys(first, trees)
+        }
+    if kind is tuple:
+        return tuple([zip_leaves(function, list(leaves)) for leaves in _columns(first, trees)])
+    if kind is list:
+        return [zip_leaves(function, list(leaves)) for leaves in _columns(first, trees)]
+    if first is None and follows_jax():
+        if any(tree is not None for tree in trees):
+            raise StructureMismatchError("None stands beside other values.")
+        return None
+    if isinstance(first, tuple) and hasattr(first, "_fields"):
+        return kind(*[zip_leaves(function, list(leaves)) for leaves in _columns(first, trees)])
+    if kind is OrderedDict:
+        keys = _common_keys(first, trees, ordered=True)
+        return OrderedDict((k, zip_leaves(function, [tree[k] for tree in trees])) for k in keys)
+    if kind is defaultdict:
+        keys = _common_keys(first, trees)
+        pairs = [(k, zip_leaves(function, [tree[k] for tree in trees])) for k in keys]
+        return defaultdict(first.default_factory, pairs)
+    if follows_jax():
+        if _is_registered_with_jax(first):
+            return _zip_jax(function, trees)
+    elif isinstance(first, Mapping):
+        pairs = [
+            (k, zip_leaves(function, [tree[k] for tree in trees]))
+            for k in _common_keys(first, trees)
+        ]
+        try:
+            return kind(pairs)  # type: ignore[call-arg]
+        except TypeError:
+            return dict(pairs)
+    elif isinstance(first, (list, tuple)):
+        return kind([zip_leaves(function, list(leaves)) for leaves in _columns(first, trees)])  # type: ignore[call-arg]
+    return function(list(trees))
+
+
+def leaves(tree: Any) -> list[Any]:
+    """Return the leaves of `tree` in order."""
+    found: list[Any] = []
+    map_leaves(found.append, tree)
+    return found
+
+
+def _common_keys(first: Any, trees: Sequence[Any], ordered: bool = False) -> list[Any]:
+    """Return the keys of `first` in visiting order, having checked that all trees have them."""
+    keys = first.keys()
+    for tree in trees:
+        if not isinstance(tree, Mapping):
+            raise StructureMismatchError(
+                f"A {type(tree).__name__} stands beside a {type(first).__name__}."
+            )
+        if tree.keys() != keys:
+            raise StructureMismatchError(f"The keys {list(keys)} stand beside {list(tree)}.")
+    if ordered or not follows_jax():
+        return list(keys)
+    try:
+        return sorted(keys)
+    except TypeError:
+        return list(keys)
+
+
+def _columns(first: Any, trees: Sequence[Any]) -> Any:
+    kind, length = type(first), len(first)
+    for tree in trees:
+        if type(tree) is not kind or len(tree) != length:
+            # Without jax, Grain takes a tuple beside a list; the lengths have to agree.
+            if isinstance(tree, (list, tuple)) and len(tree) == length and not follows_jax():
+                continue
+            found = f"a {type(tree).__name__}"
+            if isinstance(tree, (list, tuple)):
+                found += f" of length {len(tree)}"
+            raise StructureMismatchError(
+                f"A {kind.__name__} of length {length} stands beside {found}."
+            )
+    return zip(*trees, strict=True)
+
+
+def _is_registered_with_jax(value: Any) -> bool:
+    jax = sys.modules.get("jax")
+    tree_util = getattr(jax, "tree_util", None)
+    return tree_util is not None and not tree_util.all_leaves([value])
+
+
+def _zip_jax(function: Callable[[list[Any]], Any], trees: Sequence[Any]) -> Any:
+    tree_util = sys.modules["jax"].tree_util
+    first, *rest = trees
+    try:
+        return tree_util.tree_map(lambda *leaves: function(list(leaves)), first, *rest)
+    except ValueError as error:
+        raise StructureMismatchError(str(error)) from error

@@ -1,0 +1,1 @@
+"""Threads, processes and memory: knows callables and iterators, knows no dataset."""

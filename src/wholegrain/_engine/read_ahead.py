@@ -1,0 +1,362 @@
+"""Chunks of elements in order, read ahead by as many threads as help.
+
+    consumer: next_chunk()            readers: claim the next chunk, read it, put it in its place
+        |                                 |
+        |  takes the head when done       |  no further ahead than the buffer allows
+        v                                 v
+    [ chunk 7: done ][ chunk 8: being read ][ chunk 9: done ][ chunk 10: being read ] ...
+
+What a read costs decides who does it. A clock and the CPU time of the thread around each chunk
+tell:
+
+- Quick reads (a whole chunk in about a millisecond of CPU time) are done by the consumer itself,
+  in large chunks: a thread would only add the hand-over.
+- Slow reads that compute run on one thread, or on more if that turns out to be quicker, which it
+  is where native code works without the interpreter's lock.
+- Reads that wait, for a disk or a network, run on as many threads as allowed, in small chunks.
+
+The order and the position never depend on any of this.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Generic
+
+from wholegrain._core.types import T
+
+try:
+    import resource
+except ImportError:  # Not on this system: then only the clocks tell.
+    resource = None  # type: ignore[assignment]
+
+_CHUNK_SECONDS = 1e-3
+"""A chunk is made so large that reading it takes about this long."""
+
+_THREAD_CHUNK_SECONDS = 5e-3
+"""The same for chunks that a thread reads, where handing over costs more."""
+
+_CHUNK_BYTES = 32 << 20
+_GROWTH = 8
+
+_WINDOW_SECONDS = 0.05
+"""How long the rate of reading is watched before the number of threads is judged."""
+
+_BETTER = 1.15
+"""More threads have to be this much quicker to stay."""
+
+Read = Callable[[int, int], Sequence[Any]]
+
+
+class Failure:
+    """Stands for a chunk in which an element could not be read."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class _Ticket:
+    """A chunk that somebody reads."""
+
+    __slots__ = ("chunk", "stop")
+
+    def __init__(self, stop: int) -> None:
+        self.stop = stop
+        self.chunk: Sequence[Any] | Failure | None = None
+
+
+class _Cost:
+    """What reading a chunk took."""
+
+    __slots__ = ("count", "cpu", "wall", "yields")
+
+    def __init__(self, count: int, wall: float, cpu: float, yields: int) -> None:
+        self.count, self.wall, self.cpu, self.yields = count, wall, cpu, yields
+
+    @property
+    def waited(self) -> bool:
+        """Whether most of the time was spent waiting, not computing or being preempted."""
+        return self.cpu < 0.5 * self.wall and self.yields > 0 and self.wall > 1e-4
+
+
+def _voluntary_switches() -> int:
+    """Count how often this thread has given up the processor to wait for something."""
+    if resource is None:
+        return 0
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+
+
+def _timed(read: Read, start: int, stop: int) -> tuple[Sequence[Any] | Failure, _Cost]:
+    """Read a chunk, and what it took."""
+    switches = _voluntary_switches()
+    cpu = time.thread_time()
+    wall = time.perf_counter()
+    chunk: Sequence[Any] | Failure
+    try:
+        chunk = read(start, stop)
+    except Exception as error:
+        chunk = Failure(error)
+    wall = time.perf_counter() - wall
+    cpu = time.thread_time() - cpu
+    waits = _voluntary_switches() - switches if resource is not None else 1
+    return chunk, _Cost(stop - start, wall, cpu, waits)
+
+
+class ReadAhead(Generic[T]):
+    """Reads `start..stop` in chunks, in order, ahead of the consumer.
+
+    Args:
+        read: Reads the elements from one position up to another; called from several threads.
+        start: The first position.
+        stop: The position behind the last.
+        num_threads: How many threads may read at once; 0 for none.
+        buffer_size: How many elements may be ready or on their way.
+        largest_chunk: How many elements are read at once, at most.
+        size_of: Estimates the bytes of an element.
+    """
+
+    def __init__(
+        self,
+        read: Read,
+        start: int,
+        stop: int,
+        *,
+        num_threads: int,
+        buffer_size: int,
+        largest_chunk: int,
+        size_of: Callable[[Any], int],
+    ) -> None:
+        self._read = read
+        self._stop = stop
+        self._most_threads = min(num_threads, buffer_size)
+        self._buffer_size = buffer_size
+        self._largest = min(largest_chunk, buffer_size) if self._most_threads else largest_chunk
+        self._size_of = size_of
+        self._chunk_size = 1
+        self._per_element = float("inf")  # Seconds, when a chunk was last read.
+        self._quick = True  # Whether the consumer reads for itself.
+        # Guarded by the lock from here on.
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._ready = threading.Condition(self._lock)
+        self._tickets: deque[_Ticket] = deque()
+        self._next_start = start
+        self._taken = start
+        self._held = 0
+        self._closed = False
+        self._started = 0
+        self._crew = _Crew(self._most_threads)
+
+    # The consumer's side.
+
+    def next_chunk(self) -> tuple[int, Sequence[T] | Failure]:
+        """Return the position behind the next chunk, and the chunk."""
+        if self._quick and not self._tickets:
+            return self._read_here()
+        with self._lock:
+            if self._quick and not self._tickets:
+                pass
+            elif not self._tickets or self._tickets[0].chunk is None:
+                self._employ()
+                self._crew.starved()
+                while not self._tickets or self._tickets[0].chunk is None:
+                    self._ready.wait()
+            if self._tickets:
+                ticket = self._tickets.popleft()
+                self._held = ticket.stop - self._taken
+                self._taken = ticket.stop
+                self._room.notify()
+                return ticket.stop, ticket.chunk  # type: ignore[return-value]
+        return self._read_here()
+
+    def start(self) -> None:
+        """Begin to read in the background."""
+        if self._most_threads and self._next_start < self._stop:
+            with self._lock:
+                self._quick = False
+                self._employ()
+
+    def close(self) -> None:
+        """Let the threads go; nothing waits for those in the middle of a read."""
+        with self._lock:
+            self._closed = True
+            self._room.notify_all()
+            self._ready.notify_all()
+
+    def _read_here(self) -> tuple[int, Sequence[T] | Failure]:
+        start = self._next_start
+        stop = min(start + self._chunk_size, self._stop)
+        chunk, cost = _timed(self._read, start, stop)
+        self._next_start = self._taken = stop
+        self._resize(cost, chunk, _CHUNK_SECONDS, self._largest)
+        if self._most_threads and not isinstance(chunk, Failure):
+            whole_chunk = cost.cpu / cost.count * self._largest
+            slow = whole_chunk > 4 * _CHUNK_SECONDS and (cost.count > 1 or cost.cpu > 1e-4)
+            if cost.waited or slow:
+                self._hand_over(cost)
+        return stop, chunk
+
+    def _hand_over(self, cost: _Cost) -> None:
+        """Let threads read from now on."""
+        with self._lock:
+            self._quick = False
+            self._crew.begin(waiting=cost.waited)
+            self._chunk_size = self._thread_chunk(cost)
+            self._held = 0
+            self._employ()
+
+    # The readers' side.
+
+    def _employ(self) -> None:
+        """Start the threads that are wanted and not there yet. Called with the lock."""
+        while self._started < self._crew.wanted and not self._closed:
+            number = self._started
+            self._started += 1
+            threading.Thread(
+                target=self._work, args=(number,), name=f"wholegrain-read_{number}", daemon=True
+            ).start()
+
+    def _work(self, number: int) -> None:
+        while True:
+            with self._lock:
+                start, stop, ticket = self._claim(number)
+                if ticket is None:
+                    return
+            chunk, cost = _timed(self._read, start, stop)
+            with self._lock:
+                ticket.chunk = chunk
+                self._learn(cost, chunk)
+                if self._tickets and self._tickets[0] is ticket:
+                    self._ready.notify()
+
+    def _claim(self, number: int) -> tuple[int, int, _Ticket | None]:
+        """Wait for a chunk to read. Called with the lock; no ticket means to go home."""
+        while True:
+            if self._closed or self._next_start >= self._stop:
+                self._started -= 1
+                self._room.notify()
+                return 0, 0, None
+            room = self._buffer_size - max(0, self._held - 1) - (self._next_start - self._taken)
+            if not self._quick and number < self._crew.wanted and room > 0:
+                break
+            self._room.wait()
+        start = self._next_start
+        stop = min(start + min(self._chunk_size, room), self._stop)
+        self._next_start = stop
+        ticket = _Ticket(stop)
+        self._tickets.append(ticket)
+        if room > stop - start:
+            self._room.notify()  # There is more to do for another one.
+        return start, stop, ticket
+
+    def _learn(self, cost: _Cost, chunk: Sequence[Any] | Failure) -> None:
+        """Judge by a chunk how to go on. Called with the lock."""
+        if isinstance(chunk, Failure):
+            return
+        verdict = self._crew.learn(cost)
+        if verdict == "quick" and cost.cpu / cost.count * self._largest < _CHUNK_SECONDS:
+            self._quick = True  # The consumer goes on by itself when the buffer is empty.
+            self._chunk_size = self._largest
+            return
+        self._chunk_size = self._thread_chunk(cost)
+        if verdict == "more":
+            self._employ()
+            self._room.notify_all()
+
+    def _thread_chunk(self, cost: _Cost) -> int:
+        """Return how many elements one thread should read at a time."""
+        fair = max(1, self._buffer_size // (2 * max(1, self._crew.wanted)))
+        seconds = cost.wall if self._crew.waiting else cost.cpu
+        fitting = int(_THREAD_CHUNK_SECONDS / max(seconds / cost.count, 1e-9))
+        if cost.wall / cost.count < 0.7 * self._per_element:
+            fitting = max(fitting, 2 * cost.count)  # Larger reads cost less: try still larger.
+        self._per_element = min(self._per_element, cost.wall / cost.count)
+        return max(1, min(fitting, fair, self._largest))
+
+    def _resize(
+        self, cost: _Cost, chunk: Sequence[Any] | Failure, seconds: float, largest: int
+    ) -> None:
+        """Choose the size of the next chunk by the time and memory that this one took."""
+        if isinstance(chunk, Failure):
+            return
+        fitting = int(cost.count * seconds / max(cost.wall, 1e-9))
+        size = max(1, min(fitting, cost.count * _GROWTH, largest))
+        if size > self._chunk_size and len(chunk):
+            size = max(1, min(size, _CHUNK_BYTES // max(1, self._size_of(chunk[0]))))
+        self._chunk_size = size
+
+
+class _Crew:
+    """How many threads read: watched, tried, and kept where it is quicker."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._most_computing = min(most, os.cpu_count() or 1)
+        self._windows_to_probe = 1
+        self.begin(waiting=False)
+
+    def begin(self, waiting: bool) -> None:
+        """Start over, knowing whether reads wait."""
+        self.waiting = waiting
+        self.wanted = self._most if waiting else min(1, self._most)
+        self._before = 0  # How many there were before a try; 0 if none is under way.
+        self._rate_before = 0.0
+        self._settled = False
+        self._windows = 0
+        self._open_window()
+
+    def _open_window(self) -> None:
+        self._since = time.perf_counter()
+        self._elements = 0
+        self._chunks = 0
+        self._starved = 0
+        self._cpu = 0.0
+        self._wall = 0.0
+
+    def starved(self) -> None:
+        """Note that the consumer had to wait."""
+        self._starved += 1
+
+    def learn(self, cost: _Cost) -> str:
+        """Note a chunk; say "more" if more threads are wanted, "quick" if none may be needed."""
+        self._elements += cost.count
+        self._chunks += 1
+        self._cpu += cost.cpu
+        self._wall += cost.wall
+        elapsed = time.perf_counter() - self._since
+        if elapsed < _WINDOW_SECONDS or self._chunks < 2 * self.wanted:
+            return ""
+        self._windows += 1
+        # While the consumer has enough to do, there is nothing to win.
+        verdict = self._judge(elapsed) if 2 * self._starved >= self._chunks else ""
+        self._open_window()
+        return verdict
+
+    def _judge(self, elapsed: float) -> str:
+        if self.waiting:
+            # Threads that keep a processor busy do not wait any more: look again, less and
+            # less often.
+            if self._cpu > 0.6 * elapsed and self._windows >= self._windows_to_probe:
+                self._windows_to_probe *= 2
+                self.begin(waiting=False)
+                return "quick"
+            return ""
+        if self.wanted == 1 and self._cpu < 0.5 * self._wall:
+            self.begin(waiting=True)
+            return "more"
+        rate = self._elements / elapsed
+        if self._before:
+            if rate < _BETTER * self._rate_before:
+                self.wanted, self._settled = self._before, True
+            self._before = 0
+        if self._settled or self.wanted >= self._most_computing:
+            return "quick"
+        self._before, self._rate_before = self.wanted, rate
+        self.wanted = min(2 * self.wanted, self._most_computing)
+        return "more"

@@ -1,0 +1,54 @@
+"""Notices that elements are waited for, by looking at one of many."""
+
+import time
+
+try:
+    import resource
+except ImportError:  # Not on this system: then only the clocks tell.
+    resource = None  # type: ignore[assignment]
+
+_FIRST = 1
+_EVERY = 64
+
+
+class Probe:
+    """Says when to look at an element, and whether it had to be waited for.
+
+    Example:
+        >>> if probe.due():
+        ...     probe.begin()
+        ...     element = next(iterator)
+        ...     slow = probe.waited()
+    """
+
+    __slots__ = ("_cpu", "_left", "_switches", "_wall")
+
+    def __init__(self) -> None:
+        self._left = _FIRST
+
+    def due(self) -> bool:
+        """Count an element; say whether it is one to look at."""
+        self._left -= 1
+        if self._left:
+            return False
+        self._left = _EVERY
+        return True
+
+    def begin(self) -> None:
+        """Look at the clocks before the element."""
+        self._switches = voluntary_switches()
+        self._cpu = time.thread_time()
+        self._wall = time.perf_counter()
+
+    def waited(self) -> bool:
+        """Say whether most of the time since `begin` was spent waiting."""
+        wall = time.perf_counter() - self._wall
+        cpu = time.thread_time() - self._cpu
+        return wall > 2e-4 and cpu < 0.5 * wall and voluntary_switches() != self._switches
+
+
+def voluntary_switches() -> int:
+    """Count how often this thread has given up the processor to wait for something."""
+    if resource is None:
+        return time.perf_counter_ns()
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw

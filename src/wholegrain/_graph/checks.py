@@ -1,0 +1,154 @@
+"""Assertions about a run: what follows after a restore equals what followed before."""
+
+import contextlib
+import copy
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from wholegrain._core.difference import difference, show
+from wholegrain._graph.iter_dataset import IterDataset
+from wholegrain._graph.iterator import DatasetIterator
+
+END: Any = object()
+"""Stands for the end of an iterator where an element could stand."""
+
+
+def assert_equal_output_after_checkpoint(ds: IterDataset[Any]) -> None:
+    """Check that a dataset gives the same elements after a restore from each of its states.
+
+    This is Grain's check; `check_iter_dataset` looks at more. The dataset is read to its end, so
+    it must not be infinite.
+
+    Args:
+        ds: The dataset.
+
+    Raises:
+        AssertionError: If the elements after a restore differ, if the states do not have the
+            same structure at every step, or if there are no elements.
+
+    Example:
+        >>> assert_equal_output_after_checkpoint(wholegrain.MapDataset.range(5).to_iter_dataset())
+    """
+    elements: list[Any] = []
+    states: list[Any] = []
+    with opened(ds) as it:
+        state = copy.deepcopy(it.get_state())
+        for element in it:
+            elements.append(element)
+            states.append(state)
+            state = copy.deepcopy(it.get_state())
+    if not elements:
+        raise AssertionError("The dataset did not produce any elements: nothing to compare.")
+    spec = _state_spec(states[0])
+    for step, state in enumerate(states):
+        assert_equal(spec, _state_spec(state), f"The structure of the state after {step} elements")
+    for step, state in enumerate(states):
+        with opened(ds) as it:
+            check_restored(it, state, elements[step:], True, step, "a fresh iterator")
+
+
+def _state_spec(state: Any) -> str:
+    """Print the structure of a state, with types in place of values."""
+    if isinstance(state, Mapping):
+        return "{" + ", ".join(f"{k!r}: {_state_spec(v)}" for k, v in state.items()) + "}"
+    if isinstance(state, (list, tuple)):
+        return f"{type(state).__name__}[{', '.join(map(_state_spec, state))}]"
+    if isinstance(state, np.ndarray):
+        return f"{state.dtype}{list(state.shape)}"
+    return type(state).__name__
+
+
+def check_restored(
+    it: DatasetIterator[Any],
+    state: Any,
+    expected: list[Any],
+    ended: bool,
+    step: int,
+    where: str,
+) -> None:
+    """Check what follows after `state` was set."""
+    before = f"After the state of step {step} was restored into {where}"
+    given = copy.deepcopy(state)
+    with saying(f"{before}: set_state({state}) failed"):
+        it.set_state(given)
+    assert_equal(state, given, f"{before}: the state that was passed to set_state")
+    if expected:
+        # With nothing left there is more than one way to say so.
+        assert_equal(_as_json(state), _as_json(it.get_state()), f"{before}: get_state()")
+    for number, element in enumerate(expected):
+        what = f"{before}: element {step + number}"
+        assert_equal(element, next_element(it, what), what)
+    if ended:
+        assert_end(it, f"{before}: the iterator")
+    assert_equal(state, given, f"{before}: the state that was passed to set_state, later,")
+
+
+@contextlib.contextmanager
+def opened(ds: IterDataset[Any]) -> Iterator[DatasetIterator[Any]]:
+    """Open an iterator, and close it twice: closing is allowed again."""
+    with saying("iter() of the dataset failed"):
+        it = iter(ds)
+    try:
+        yield it
+    finally:
+        it.close()
+        it.close()
+
+
+@contextlib.contextmanager
+def saying(what: str) -> Iterator[None]:
+    """Turn an error of the dataset into an AssertionError that says what was being done."""
+    try:
+        yield
+    except Exception as error:
+        raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def next_element(it: DatasetIterator[Any], what: str) -> Any:
+    """Return the next element, which has to be there."""
+    with saying(f"{what} could not be read"):
+        element = next(it, END)
+    if element is END:
+        raise AssertionError(f"{what} is missing.\nexpected: an element\nfound: the end")
+    return element
+
+
+def assert_end(it: DatasetIterator[Any], name: str) -> None:
+    """Check that an iterator has ended, and that it stays so."""
+    for _ in range(3):
+        with saying(f"{name} did not end properly"):
+            element = next(it, END)
+        if element is not END:
+            found = show(element)
+            raise AssertionError(
+                f"{name} goes on after its end.\nexpected: the end\nfound: {found}"
+            )
+
+
+def assert_len(expected: int, found: Any, what: str) -> None:
+    """Check how many elements there are."""
+    with saying(f"len() of {what} failed"):
+        length = len(found)
+    if length != expected:
+        raise AssertionError(f"len() of {what}.\nexpected: {expected}\nfound: {length}")
+
+
+def assert_equal(expected: Any, found: Any, what: str) -> None:
+    """Check that two elements, or two states, are the same."""
+    where = difference(expected, found)
+    if where is not None:
+        raise AssertionError(
+            f"{what} is not what it should be: {where}\n"
+            f"expected: {show(expected)}\nfound: {show(found)}"
+        )
+
+
+def _as_json(state: Any) -> Any:
+    """Return what is left of a state after JSON: lists for tuples, strings for keys."""
+    try:
+        return json.loads(json.dumps(state))
+    except (TypeError, ValueError):
+        return state

@@ -1,0 +1,189 @@
+"""IterDataset: elements one after the other."""
+
+from __future__ import annotations
+
+import abc
+import copy
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from wholegrain import transforms
+from wholegrain._core.types import T
+from wholegrain._graph import seeds
+from wholegrain.options import MultiprocessingOptions
+
+if TYPE_CHECKING:
+    from wholegrain._graph.iterator import DatasetIterator
+    from wholegrain._graph.map_dataset import MapDataset
+
+R = TypeVar("R")
+Parent = Any  # A MapDataset or an IterDataset: what has `__iter__` can stand above.
+
+
+class _IterDatasetFactories(abc.ABCMeta):
+    """The ways to make an IterDataset. They belong to the class: an instance has none of them."""
+
+    def mix(
+        cls,
+        datasets: Sequence[IterDataset[T] | MapDataset[T]]
+        | Mapping[str, IterDataset[T] | MapDataset[T]],
+        weights: Sequence[float] | Mapping[str, float] | None = None,
+    ) -> IterDataset[T]:
+        """Mix datasets by weight, evenly and without randomness, until one of them ends.
+
+        Args:
+            datasets: The components; as a mapping, they are known by name in the states, so
+                that components may be added and removed between runs.
+            weights: One positive number for each, under the same names; by default all the same.
+        """
+        return nodes.MixedIterDataset(datasets, weights)
+
+
+class IterDataset(Generic[T], metaclass=_IterDatasetFactories):
+    """A dataset that gives its elements in order.
+
+    `iter(ds)` starts at the first one, independently of other iterators. Datasets do not
+    change: each transformation returns a new one.
+
+    A subclass has to define `__iter__`, returning a `DatasetIterator`.
+
+    Example:
+        >>> ds = MapDataset.range(10).to_iter_dataset().filter(lambda x: x % 2).batch(2)
+        >>> for batch in ds:
+        ...     print(batch)
+    """
+
+    _parents: tuple[Parent, ...] = ()
+
+    def __init__(self, parents: Parent | Sequence[Parent] = ()) -> None:
+        self._parents = tuple(parents) if isinstance(parents, (list, tuple)) else (parents,)
+
+    @abc.abstractmethod
+    def __iter__(self) -> DatasetIterator[T]:
+        """Return an iterator that stands before the first element."""
+
+    # The graph.
+
+    @property
+    def parents(self) -> tuple[Parent, ...]:
+        """The datasets that this one reads from."""
+        return self._parents
+
+    @property
+    def _parent(self) -> Parent:
+        (parent,) = self._parents
+        return parent
+
+    def with_parents(self, parents: Sequence[Parent]) -> IterDataset[T]:
+        """Return the same transformation of other datasets."""
+        if all(new is old for new, old in zip(parents, self._parents, strict=True)):
+            return self
+        clone = copy.copy(self)
+        clone._parents = tuple(parents)
+        clone._follow_parents()
+        return clone
+
+    def _follow_parents(self) -> None:
+        """Compute what follows from the parents: called for each new set of them."""
+
+    @property
+    def _default_seed(self) -> int | None:
+        return seeds.default_seed(self)
+
+    @property
+    def _element_spec(self) -> Any:
+        raise NotImplementedError(f"The element spec of {self} is not known without reading.")
+
+    def __str__(self) -> str:
+        return type(self).__name__
+
+    # Transformations.
+
+    def map(self, transform: transforms.Map | Callable[[T], R]) -> IterDataset[R]:
+        """Replace each element by `transform` of it."""
+        return nodes.MapIterDataset(self, transform)
+
+    def map_with_index(
+        self, transform: transforms.MapWithIndex | Callable[[int, T], R]
+    ) -> IterDataset[R]:
+        """Replace each element by `transform(index, element)`, counting from 0."""
+        return nodes.MapWithIndexIterDataset(self, transform)
+
+    def random_map(
+        self,
+        transform: transforms.RandomMap | Callable[[T, Any], R],
+        *,
+        seed: int | None = None,
+    ) -> IterDataset[R]:
+        """Replace each element by `transform(element, rng)`.
+
+        `rng` is a numpy generator of the position's own: the same in every run, and valid
+        during the call only.
+
+        Args:
+            transform: A `RandomMap`, or a function of the element and the generator.
+            seed: By default it follows from `ds.seed(...)` upstream.
+        """
+        return nodes.RandomMapIterDataset(self, transform, seed)
+
+    def filter(self, transform: transforms.Filter | Callable[[T], bool]) -> IterDataset[T]:
+        """Keep the elements for which `transform` is true."""
+        return nodes.FilterIterDataset(self, transform)
+
+    def batch(
+        self,
+        batch_size: int,
+        *,
+        drop_remainder: bool = False,
+        batch_fn: Callable[[Sequence[T]], R] | None = None,
+    ) -> IterDataset[R]:
+        """Stack `batch_size` consecutive elements.
+
+        Args:
+            batch_size: How many elements make a batch.
+            drop_remainder: Whether to leave out a short batch at the end.
+            batch_fn: Makes a batch of a list of elements; by default leaves are stacked.
+        """
+        return nodes.BatchIterDataset(self, batch_size, drop_remainder, batch_fn)
+
+    def seed(self, seed: int) -> IterDataset[T]:
+        """Set the seed from which those of later random maps follow."""
+        return nodes.SeedIterDataset(self, seed)
+
+    def mp_prefetch(
+        self,
+        options: MultiprocessingOptions | None = None,
+        worker_init_fn: Callable[[int, int], None] | None = None,
+        sequential_slice: bool = False,
+    ) -> IterDataset[T]:
+        """Run the pipeline in worker processes, each on its share of the data.
+
+        Args:
+            options: How many workers, and how many elements each may hold ready.
+            worker_init_fn: Called once in each worker with its index and their count.
+            sequential_slice: Whether each worker reads a contiguous part of the sources instead
+                of every n-th element.
+        """
+        return nodes.process_prefetch(self, options, worker_init_fn, sequential_slice)
+
+    def prefetch(self, multiprocessing_options: MultiprocessingOptions) -> IterDataset[T]:
+        """Do as `mp_prefetch`, under its former name."""
+        warnings.warn(
+            "`IterDataset.prefetch` is now called `mp_prefetch`.", DeprecationWarning, stacklevel=2
+        )
+        return self.mp_prefetch(multiprocessing_options)
+
+    def apply(
+        self, transformations: transforms.Transformation | transforms.Transformations
+    ) -> IterDataset[Any]:
+        """Apply one transformation object, or a sequence of them."""
+        return nodes.apply_transformations(self, transformations)
+
+    def pipe(self, func: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
+        """Return `func(self, *args, **kwargs)`."""
+        return func(self, *args, **kwargs)
+
+
+# Fluent methods make nodes, and nodes are datasets: the one knot in the imports, tied here.
+from wholegrain._graph import nodes  # noqa: E402

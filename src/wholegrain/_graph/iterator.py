@@ -1,0 +1,210 @@
+"""DatasetIterator: a position in an IterDataset."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
+
+from wholegrain._core.state import as_plain
+from wholegrain._core.types import State, T
+from wholegrain._graph import run, saving
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+
+class DatasetIterator(abc.ABC, Generic[T]):
+    """A position in a dataset that moves with `next`, and can be saved and restored.
+
+    A state holds no elements: it is a small dict for JSON that says where the iterator stands.
+    After `set_state` exactly those elements follow that followed when the state was taken.
+
+    A subclass has to define `__next__`, `get_state` and `set_state`.
+
+    Example:
+        >>> it = iter(ds)
+        >>> next(it)
+        >>> state = it.get_state()
+        >>> it.set_state(state)
+    """
+
+    _parents: tuple[DatasetIterator[Any], ...] = ()
+
+    def __init__(
+        self, parents: DatasetIterator[Any] | Sequence[DatasetIterator[Any]] = ()
+    ) -> None:
+        self._parents = tuple(parents) if isinstance(parents, (list, tuple)) else (parents,)  # type: ignore[arg-type]
+
+    @property
+    def _parent(self) -> Any:
+        (parent,) = self._parents
+        return parent
+
+    def __iter__(self) -> DatasetIterator[T]:
+        return self
+
+    @abc.abstractmethod
+    def __next__(self) -> T:
+        """Return the next element."""
+
+    def take(self, count: int) -> list[T]:
+        """Return some of the next elements: at least one and at most `count`; none at the end.
+
+        It is as if `next` had been called for each of them. An exception is raised for the
+        first of them only: if a later one fails, those before it are returned.
+        """
+        try:
+            return [next(self)]
+        except StopIteration:
+            return []
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether `put_back` works, so that elements may be taken before they are needed."""
+        return False
+
+    def put_back(self, count: int) -> None:
+        """Undo the last `count` elements of the last `take`."""
+        raise NotImplementedError
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether it runs ahead of the consumer by itself, once `start_prefetch` was called."""
+        return False
+
+    @abc.abstractmethod
+    def get_state(self) -> State:
+        """Return the position, as of the last element that was handed out."""
+
+    @abc.abstractmethod
+    def set_state(self, state: State) -> None:
+        """Go to a position that `get_state` returned, in this or another run."""
+
+    def start_prefetch(self) -> None:
+        """Start reading ahead before the first element is asked for."""
+        for parent in self._parents:
+            parent.start_prefetch()
+
+    def close(self) -> None:
+        """Stop threads and processes. `next` is an error afterwards."""
+        for parent in self._parents:
+            close = getattr(parent, "close", None)
+            if close is not None:
+                close()
+
+    def __enter__(self) -> DatasetIterator[T]:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
+        """Take the state now, and return a coroutine that writes it into `directory`."""
+        return saving.write_state(saving.state_text(self.get_state()), directory)
+
+    async def load(self, directory: Any) -> Coroutine[Any, Any, None]:
+        """Return a coroutine that reads the state from `directory` and goes there."""
+        return saving.read_state(self, directory)
+
+    def _get_next_index(self) -> int:
+        raise NotImplementedError(f"{type(self).__name__} does not count its elements.")
+
+    def _set_next_index(self, index: int) -> None:
+        raise NotImplementedError(f"{type(self).__name__} cannot go to an element by its index.")
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "An iterator cannot be pickled: it holds threads and open files. Pickle the dataset,"
+            " and the iterator's `get_state()`."
+        )
+
+    def __str__(self) -> str:
+        return type(self).__name__
+
+
+class ClosedIterator(DatasetIterator[Any]):
+    """Takes the parent's place in a closed iterator: no check is needed while it is open."""
+
+    def __init__(self, closed: DatasetIterator[Any]) -> None:
+        super().__init__()
+        self._closed = closed
+
+    def __next__(self) -> Any:
+        raise closed_error()
+
+    def take(self, count: int) -> list[Any]:
+        raise closed_error()
+
+    def get_state(self) -> State:
+        return self._closed.get_state()
+
+    def set_state(self, state: State) -> None:
+        raise closed_error()
+
+    def start_prefetch(self) -> None:
+        raise closed_error()
+
+
+def closed_error() -> ValueError:
+    """Return the error for using an iterator after `close`."""
+    return ValueError(
+        "Trying to advance a closed iterator. Make a new one with `iter(ds)`, and restore its"
+        " position with `set_state`."
+    )
+
+
+class TransformIterator(DatasetIterator[T]):
+    """An iterator over the elements of one parent.
+
+    The attributes in `state_fields` make up its position; saving and restoring follow from
+    them. Without any, the parent's state is the state.
+    """
+
+    state_fields: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, parent: DatasetIterator[Any]) -> None:
+        super().__init__((parent,))
+        self.parent: DatasetIterator[Any] = parent
+        self.context = run.current()
+
+    def get_state(self) -> State:
+        if not self.state_fields:
+            return self.parent.get_state()
+        state: State = {"parent": self.parent.get_state()}
+        for name in self.state_fields:
+            state[name] = getattr(self, name)
+        return state
+
+    def set_state(self, state: State) -> None:
+        if not self.state_fields:
+            self.parent.set_state(state)
+            return
+        fields = {name: as_plain(state[name]) for name in self.state_fields}
+        self.parent.set_state(state["parent"])
+        for name, value in fields.items():
+            setattr(self, name, value)
+
+    def close(self) -> None:
+        super().close()
+        if not isinstance(self.parent, ClosedIterator):
+            self.parent = ClosedIterator(self.parent)
+            self._parents = (self.parent,)
+
+    def _get_next_index(self) -> int:
+        raise NotImplementedError(f"{type(self).__name__} does not count its elements.")
+
+
+def get_next_index(ds_iter: DatasetIterator[Any]) -> int:
+    """Return the index of the element that `next` gives next.
+
+    Raises:
+        NotImplementedError: If the number of elements produced does not follow from the
+            position, as after a filter.
+    """
+    return ds_iter._get_next_index()  # noqa: SLF001
+
+
+def set_next_index(ds_iter: DatasetIterator[Any], index: int) -> None:
+    """Go to the element at `index`, counted in elements that the iterator produces."""
+    ds_iter._set_next_index(index)  # noqa: SLF001

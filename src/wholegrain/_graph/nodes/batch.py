@@ -1,0 +1,224 @@
+"""Several elements stacked into one."""
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from wholegrain._core import tree
+from wholegrain._core.errors import add_stage_note
+from wholegrain._core.spec import ShapeDtypeStruct
+from wholegrain._core.stack import Empty, stack
+from wholegrain._core.types import Indices, T
+from wholegrain._graph.iterator import DatasetIterator, TransformIterator
+from wholegrain._graph.kinds import OneParentIterNode, OneParentMapNode
+from wholegrain._graph.map_dataset import MapDataset
+
+BatchFn = Callable[[Sequence[Any]], Any]
+
+# So many members are asked of the parent at once, at most: more makes a read no cheaper.
+_MEMBERS_PER_READ = 4096
+
+
+def check_batch_size(batch_size: Any) -> int:
+    """Return `batch_size` as an int, or refuse it."""
+    try:
+        size = operator.index(batch_size)
+    except TypeError:
+        raise TypeError(f"`batch_size` has to be a whole number, but got {batch_size!r}.") from None
+    if size <= 0:
+        raise ValueError(f"A batch needs at least one element, but got batch_size={size}.")
+    return size
+
+
+class BatchMapDataset(OneParentMapNode[T]):
+    """Consecutive elements of an epoch stacked together, by index."""
+
+    def __init__(
+        self,
+        parent: MapDataset[Any],
+        batch_size: int,
+        drop_remainder: bool,
+        batch_fn: BatchFn | None,
+    ) -> None:
+        super().__init__(parent)
+        self._batch_size = check_batch_size(batch_size)
+        self._drop_remainder = drop_remainder
+        self._batch_fn = batch_fn
+        if parent.sparse:
+            raise ValueError(
+                "`batch` cannot follow `filter` or a flat map on a MapDataset, because some of the"
+                " elements are missing. Call `to_iter_dataset()` first:\n"
+                "    ds.filter(...).to_iter_dataset().batch(...)"
+            )
+        self._follow_parents()
+
+    def _follow_parents(self) -> None:
+        super()._follow_parents()
+        self._parent_length = len(self.parent)
+        whole, rest = divmod(self._parent_length, self._batch_size)
+        self._length = whole if self._drop_remainder or not rest else whole + 1
+
+    def __len__(self) -> int:
+        return self._length
+
+    def getitem(self, index: int) -> T | None:
+        epoch, position = divmod(index, self._length)
+        first = position * self._batch_size
+        last = min(first + self._batch_size, self._parent_length)
+        start = epoch * self._parent_length
+        members = np.arange(start + first, start + last)
+        return self._batch(self.parent.getitems(members))  # type: ignore[no-any-return]
+
+    def getitems(self, indices: Indices) -> Sequence[T | None]:
+        if not self._length:
+            raise ZeroDivisionError(f"{self} is empty: there is no batch to read.")
+        step = max(1, _MEMBERS_PER_READ // self._batch_size)
+        batches: list[T | None] = []
+        for start in range(0, len(indices), step):
+            batches += self._read_batches(indices[start : start + step])
+        return batches
+
+    def _read_batches(self, indices: Indices) -> list[Any]:
+        """Read the members of several batches at once."""
+        epochs, positions = np.divmod(indices, self._length)
+        firsts = positions * self._batch_size
+        sizes = np.minimum(self._batch_size, self._parent_length - firsts)
+        ends = np.cumsum(sizes)
+        # Each batch counts up from its first member.
+        starts = epochs * self._parent_length + firsts
+        members = np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
+        elements = self.parent.getitems(members)
+        return [
+            self._batch(elements[end - size : end])
+            for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)
+        ]
+
+    def _batch(self, elements: Sequence[Any]) -> Any:
+        for element in elements:
+            if element is None:
+                raise ValueError(
+                    f"{self} found None among the elements of a batch: an element is missing. Call"
+                    " `to_iter_dataset()` before `batch` to leave missing elements out."
+                )
+        if self._batch_fn is None:
+            return stack(elements)
+        try:
+            return self._batch_fn(list(elements))
+        except ValueError as error:
+            add_stage_note(error, f"This happened in `batch_fn` of {self}.")
+            raise
+
+    def source_index(self, index: int) -> int:
+        epoch, position = divmod(index, self._length)
+        return self.parent.source_index(epoch * self._parent_length + position * self._batch_size)
+
+    @property
+    def _element_spec(self) -> Any:
+        return _batch_spec(
+            self.parent._element_spec, self._batch_size, self._drop_remainder, self._batch_fn
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"BatchMapDataset(batch_size={self._batch_size},"
+            f" drop_remainder={self._drop_remainder})"
+        )
+
+
+class BatchIterDataset(OneParentIterNode[T]):
+    """Consecutive elements stacked together, in order."""
+
+    def __init__(
+        self, parent: Any, batch_size: int, drop_remainder: bool, batch_fn: BatchFn | None
+    ) -> None:
+        super().__init__(parent)
+        self._batch_size = check_batch_size(batch_size)
+        self._drop_remainder = drop_remainder
+        self._batch_fn = batch_fn
+
+    def open(self) -> DatasetIterator[T]:
+        return BatchDatasetIterator(
+            self._parent.__iter__(), self._batch_size, self._drop_remainder, self._batch_fn
+        )
+
+    @property
+    def _element_spec(self) -> Any:
+        return _batch_spec(
+            self._parent._element_spec, self._batch_size, self._drop_remainder, self._batch_fn
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"BatchIterDataset(batch_size={self._batch_size},"
+            f" drop_remainder={self._drop_remainder})"
+        )
+
+
+class BatchDatasetIterator(TransformIterator[T]):
+    """A position between two batches."""
+
+    def __init__(
+        self,
+        parent: DatasetIterator[Any],
+        batch_size: int,
+        drop_remainder: bool,
+        batch_fn: BatchFn | None,
+    ) -> None:
+        super().__init__(parent)
+        self._batch_size = batch_size
+        self._drop_remainder = drop_remainder
+        self._batch_fn: BatchFn = stack if batch_fn is None else batch_fn
+        self._stacks = batch_fn is None
+
+    def __next__(self) -> T:
+        return self._batch_fn(self._members())  # type: ignore[no-any-return]
+
+    def next_into(self, empty: Empty) -> T:
+        """Return the next batch in memory that `empty` gives, where it can."""
+        if not self._stacks:
+            return next(self)
+        return stack(self._members(), empty)  # type: ignore[no-any-return]
+
+    def _members(self) -> list[Any]:
+        size, take = self._batch_size, self.parent.take
+        members = take(size)
+        while len(members) < size:
+            more = take(size - len(members))
+            if not more:
+                if not members or self._drop_remainder:
+                    raise StopIteration
+                break
+            members += more
+        return members
+
+    def _get_next_index(self) -> int:
+        return -(-self.parent._get_next_index() // self._batch_size)
+
+    def _set_next_index(self, index: int) -> None:
+        self.parent._set_next_index(index * self._batch_size)
+
+    def __str__(self) -> str:
+        return (
+            f"BatchDatasetIterator(batch_size={self._batch_size},"
+            f" drop_remainder={self._drop_remainder})"
+        )
+
+
+def _batch_spec(spec: Any, batch_size: int, drop_remainder: bool, batch_fn: Any) -> Any:
+    if batch_fn is None:
+        rows = batch_size if drop_remainder else None
+        return tree.map_leaves(
+            lambda leaf: ShapeDtypeStruct(shape=(rows, *leaf.shape), dtype=leaf.dtype), spec
+        )
+    while isinstance(batch_fn, functools.partial):
+        batch_fn = batch_fn.func
+    output_spec = getattr(batch_fn, "output_spec", None)
+    if output_spec is None:
+        raise NotImplementedError(
+            "The element spec after a custom `batch_fn` is not known: give the function an"
+            " attribute `output_spec(input_spec, batch_size, drop_remainder)`."
+        )
+    return output_spec(spec, batch_size, drop_remainder)

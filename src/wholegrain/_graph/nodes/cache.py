@@ -1,0 +1,106 @@
+"""Elements kept in memory for the next epoch."""
+
+from typing import Any
+
+from wholegrain._core.state import copy_state
+from wholegrain._core.types import State, T
+from wholegrain._graph.iterator import ClosedIterator, DatasetIterator, TransformIterator
+from wholegrain._graph.kinds import OneParentIterNode
+
+
+class CacheIterDataset(OneParentIterNode[T]):
+    """Keeps the elements of the first epoch, and gives them again in later ones.
+
+    Put a `RepeatIterDataset` behind it. The elements are kept as they are, not copied: what
+    later stages change in place stays changed.
+
+    Args:
+        parent: What is read once.
+    """
+
+    def __init__(self, parent: Any) -> None:
+        super().__init__(parent)
+
+    def open(self) -> DatasetIterator[T]:
+        return CacheDatasetIterator(self._parent.__iter__())
+
+    def __str__(self) -> str:
+        return "CacheIterDataset"
+
+
+class CacheDatasetIterator(TransformIterator[T]):
+    """A position in a CacheIterDataset.
+
+    Elements are not part of a state: an iterator that is restored where it has not been reads
+    the parent again from its start, when the next element is asked for.
+    """
+
+    def __init__(self, parent: DatasetIterator[T]) -> None:
+        super().__init__(parent)
+        self._start = parent.get_state()
+        self._kept: list[T] = []
+        self._filled = False
+        self._position = 0
+        # What to say of the parent while it stands elsewhere than the elements that are given.
+        self._parent_state: State | None = None
+        self._missing: int | None = 0  # How many to read again; None for all.
+
+    def __next__(self) -> T:
+        if self._missing != 0:
+            self._read_again()
+        position = self._position
+        if position < len(self._kept):
+            element = self._kept[position]
+        elif self._filled:
+            if isinstance(self.parent, ClosedIterator):
+                next(self.parent)
+            raise StopIteration
+        else:
+            try:
+                element = next(self.parent)
+            except StopIteration:
+                self._filled = True
+                raise
+            self._kept.append(element)
+        self._position = position + 1
+        return element
+
+    def _read_again(self) -> None:
+        self.parent.set_state(self._start)
+        self._kept = []
+        while self._missing is None or len(self._kept) < self._missing:
+            more = self.parent.take(1 if self._missing is None else self._missing - len(self._kept))
+            if not more:
+                break
+            self._kept += more
+        if self._missing is not None:
+            self._parent_state = None
+        self._missing = 0
+
+    def get_state(self) -> State:
+        parent_state = self._parent_state
+        return {
+            "parent": self.parent.get_state() if parent_state is None else copy_state(parent_state),
+            "position": self._position,
+            "cache_filled": self._filled,
+        }
+
+    def set_state(self, state: State) -> None:
+        position, filled = int(state["position"]), bool(state["cache_filled"])
+        self._parent_state, self._missing = None, 0
+        if self._filled or filled:
+            # Everything is here, or has to be: only the position counts.
+            self._parent_state = copy_state(state["parent"])
+            self._missing = 0 if self._filled else None
+            self._filled = True
+        elif position <= len(self._kept):
+            self.parent.set_state(state["parent"])
+            del self._kept[position:]
+        else:
+            self._parent_state = copy_state(state["parent"])
+            self._missing = position
+        self._position = position
+
+    def close(self) -> None:
+        self._kept = []
+        super().close()

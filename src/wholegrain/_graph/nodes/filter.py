@@ -1,0 +1,113 @@
+"""The elements for which a function is true."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from wholegrain import transforms
+from wholegrain._core.names import transform_name
+from wholegrain._core.types import Indices, T
+from wholegrain._graph.drop_watch import DropWatch
+from wholegrain._graph.element_iterator import ElementIterator
+from wholegrain._graph.iterator import DatasetIterator
+from wholegrain._graph.kinds import ElementTransform, OneParentIterNode, method_or_function
+from wholegrain._graph.map_dataset import MapDataset
+
+
+class FilterMapDataset(ElementTransform[T]):
+    """The elements for which a function is true, None at the other indices."""
+
+    def __init__(self, parent: MapDataset[Any], transform: Any) -> None:
+        super().__init__(parent, transform)
+        self._keeps = method_or_function(transform, transforms.Filter, "filter")
+
+    @property
+    def sparse(self) -> bool:
+        return True
+
+    def apply_to(self, element: Any, index: int) -> T | None:
+        return element if self._keeps(element) else None
+
+    def getitems(self, indices: Indices) -> Sequence[T | None]:
+        keeps = self._keeps
+        return [
+            element if element is not None and keeps(element) else None
+            for element in self.parent.getitems(indices)
+        ]
+
+    @property
+    def _element_spec(self) -> Any:
+        return self.parent._element_spec
+
+
+class FilterIterDataset(OneParentIterNode[T]):
+    """The elements for which a function is true, in order."""
+
+    def __init__(self, parent: Any, transform: Any) -> None:
+        super().__init__(parent)
+        self._transform = transform
+
+    def open(self) -> DatasetIterator[T]:
+        return FilterDatasetIterator(self._parent.__iter__(), self._transform)
+
+    def __str__(self) -> str:
+        return f"FilterIterDataset(transform={transform_name(self._transform)})"
+
+
+class FilterDatasetIterator(ElementIterator[T]):
+    """A position in a FilterIterDataset: behind the last element that was looked at."""
+
+    def __init__(self, parent: DatasetIterator[Any], transform: Any) -> None:
+        super().__init__(parent, transform)
+        self._keeps: Callable[[Any], Any] = method_or_function(
+            transform, transforms.Filter, "filter"
+        )
+        self._watch = DropWatch(self, self.context.options)
+        # A window that ends in an error has to end at the very element.
+        self._reads_chunks = parent.takes_back and not self._watch.raises
+
+    @property
+    def takes_back(self) -> bool:
+        return False  # How many elements were dropped between two is not kept.
+
+    def __next__(self) -> T:
+        keeps, parent, watch = self._keeps, self.parent, self._watch
+        while True:
+            element = next(parent)
+            try:
+                kept = keeps(element)
+            except Exception as error:
+                raise self.located(error) from error.__cause__
+            watch.see(1, 0 if kept else 1)
+            if kept:
+                return element  # type: ignore[no-any-return]
+
+    def take(self, count: int) -> list[T]:
+        if not self._reads_chunks:
+            return super(ElementIterator, self).take(count)
+        kept: list[T] = []
+        # As many are looked at as are missing, so the last one that was looked at is kept.
+        while len(kept) < count:
+            elements = self.parent.take(count - len(kept))
+            if not elements:
+                break
+            verdicts: list[Any] = []
+            try:
+                self.transform_chunk(elements, verdicts)
+            except Exception as error:
+                good = len(verdicts)
+                if kept or any(verdicts):
+                    # The one that failed fails again when its turn comes.
+                    self.parent.put_back(len(elements) - good)
+                    kept += [e for e, keep in zip(elements, verdicts, strict=False) if keep]
+                    return kept
+                self.parent.put_back(len(elements) - good - 1)
+                raise self.located(error) from error.__cause__
+            before = len(kept)
+            kept += [e for e, keep in zip(elements, verdicts, strict=True) if keep]
+            self._watch.see(len(elements), len(elements) - (len(kept) - before))
+        return kept
+
+    def transform_chunk(self, elements: list[Any], results: list[Any]) -> None:
+        keeps, append = self._keeps, results.append
+        for element in elements:
+            append(keeps(element))

@@ -1,0 +1,173 @@
+"""Each element split into parts."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from wholegrain._core.names import transform_name
+from wholegrain._core.state import copy_state
+from wholegrain._core.types import Indices, State, T
+from wholegrain._graph.iterator import DatasetIterator, TransformIterator
+from wholegrain._graph.kinds import OneParentIterNode, OneParentMapNode
+from wholegrain._graph.map_dataset import MapDataset
+from wholegrain.transforms import FlatMap
+
+
+class FlatMapMapDataset(OneParentMapNode[T]):
+    """The parts of each element, at `max_fan_out` indices for each.
+
+    Where an element has fewer parts, None stands at the rest.
+
+    Args:
+        parent: The dataset whose elements are split.
+        transform: Splits an element; it has to give the same parts each time.
+    """
+
+    def __init__(self, parent: MapDataset[Any], transform: FlatMap) -> None:
+        super().__init__(parent)
+        self._transform = transform
+
+    @property
+    def sparse(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        fan_out, length = self._transform.max_fan_out, len(self.parent)
+        if length >= sys.maxsize / fan_out:
+            return sys.maxsize
+        return fan_out * length
+
+    def getitem(self, index: int) -> T | None:
+        at, part = divmod(index, self._transform.max_fan_out)
+        parts = self._split(self.parent.getitem(at))
+        return parts[part] if part < len(parts) else None
+
+    def getitems(self, indices: Indices) -> Sequence[T | None]:
+        places, parts = np.divmod(indices, self._transform.max_fan_out)
+        # Each parent element is read and split once, however many of its parts are asked for.
+        distinct, which = np.unique(places, return_inverse=True)
+        split = [self._split(element) for element in self.parent.getitems(distinct)]
+        return [
+            split[at][part] if part < len(split[at]) else None
+            for at, part in zip(which.tolist(), parts.tolist(), strict=True)
+        ]
+
+    def _split(self, element: Any) -> Sequence[Any]:
+        if element is None:
+            return ()
+        parts = self._transform.flat_map(element)
+        if not isinstance(parts, Sequence):
+            parts = list(parts)
+        if len(parts) > self._transform.max_fan_out:
+            raise ValueError(
+                f"`{transform_name(self._transform)}.flat_map` gave {len(parts)} parts, more than"
+                f" its max_fan_out={self._transform.max_fan_out}. Raise `max_fan_out`."
+            )
+        return parts
+
+    def source_index(self, index: int) -> int:
+        return self.parent.source_index(index // self._transform.max_fan_out)
+
+    @property
+    def _element_spec(self) -> Any:
+        raise NotImplementedError("The element spec after a flat map is not known.")
+
+    def __str__(self) -> str:
+        return f"FlatMapMapDataset(transform={transform_name(self._transform)})"
+
+
+class FlatMapIterDataset(OneParentIterNode[T]):
+    """The parts of each element, in order.
+
+    Args:
+        parent: The dataset whose elements are split.
+        transform: Splits an element into any number of parts.
+    """
+
+    def __init__(self, parent: Any, transform: FlatMap) -> None:
+        super().__init__(parent)
+        self._transform = transform
+
+    def open(self) -> DatasetIterator[T]:
+        return FlatMapDatasetIterator(self._parent.__iter__(), self._transform)
+
+    @property
+    def _element_spec(self) -> Any:
+        raise NotImplementedError("The element spec after a flat map is not known.")
+
+    def __str__(self) -> str:
+        return f"FlatMapIterDataset(transform={transform_name(self._transform)})"
+
+
+class FlatMapDatasetIterator(TransformIterator[T]):
+    """A position among the parts of an element, that element's position kept beside it."""
+
+    def __init__(self, parent: DatasetIterator[Any], transform: FlatMap) -> None:
+        super().__init__(parent)
+        self._transform = transform
+        self._parts: Sequence[Any] = ()
+        self._next_part = 0
+        self._before_element = parent.get_state()
+
+    def __next__(self) -> T:
+        part = self._next_part
+        parts = self._parts
+        while part >= len(parts):
+            parts = self._split_next()
+            part = 0
+        self._next_part = part + 1
+        return parts[part]  # type: ignore[no-any-return]
+
+    def _split_next(self) -> Sequence[Any]:
+        before = self.parent.get_state()
+        try:
+            element = next(self.parent)
+        except StopIteration:
+            self._before_element = before
+            self._parts = ()
+            raise
+        except Exception:
+            self._skip()
+            raise
+        try:
+            parts: Iterable[Any] = self._transform.flat_map(element)
+            if not (hasattr(parts, "__len__") and hasattr(parts, "__getitem__")):
+                parts = list(parts)
+        except Exception:
+            self._skip()
+            raise
+        self._before_element = before
+        self._parts, self._next_part = parts, 0  # type: ignore[assignment]
+        return self._parts
+
+    def _skip(self) -> None:
+        """Stand behind an element that failed."""
+        self._before_element = self.parent.get_state()
+        self._parts, self._next_part = (), 0
+
+    def get_state(self) -> State:
+        return {
+            "parent": copy_state(self._before_element),
+            "next_index_in_buffer": self._next_part,
+        }
+
+    def set_state(self, state: State) -> None:
+        next_part = int(state["next_index_in_buffer"])
+        self.parent.set_state(state["parent"])
+        self._parts, self._next_part = (), 0
+        self._before_element = self.parent.get_state()
+        if next_part:
+            try:
+                self._split_next()
+            except StopIteration:
+                return
+            self._next_part = next_part
+
+    def close(self) -> None:
+        self._parts = ()
+        super().close()
+
+    def __str__(self) -> str:
+        return f"FlatMapDatasetIterator(transform={transform_name(self._transform)})"

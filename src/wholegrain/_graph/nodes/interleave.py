@@ -1,0 +1,418 @@
+"""Several datasets in turn, a few of them open at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from wholegrain._core.state import copy_state
+from wholegrain._core.types import State, T
+from wholegrain._engine.waiting import Probe
+from wholegrain._graph import run
+from wholegrain._graph.iterator import DatasetIterator, closed_error
+from wholegrain._graph.kinds import IterNode
+from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.thread_iterator import ThreadPrefetchDatasetIterator
+
+
+class InterleaveIterDataset(IterNode[T]):
+    """One element of each of `cycle_length` datasets in turn.
+
+    A dataset that ends is replaced by the next one when its turn comes again. If reading has to
+    wait, the open datasets are run ahead by threads, and the next ones are opened ahead; that
+    never changes the order.
+
+    Args:
+        datasets: A sequence of datasets, or a MapDataset whose elements are datasets: those are
+            made one by one, when they are needed.
+        cycle_length: How many are open at a time.
+        num_make_iter_threads: How many threads may open datasets ahead.
+        make_iter_buffer_size: How many datasets may be opened ahead.
+        iter_buffer_size: How many elements each dataset may be run ahead.
+    """
+
+    def __init__(
+        self,
+        datasets: Sequence[Any] | MapDataset[Any],
+        *,
+        cycle_length: int,
+        num_make_iter_threads: int = 1,
+        make_iter_buffer_size: int = 1,
+        iter_buffer_size: int = 1,
+    ) -> None:
+        super().__init__()
+        if cycle_length <= 0:
+            raise ValueError(
+                "`InterleaveIterDataset` needs at least one dataset open, but got"
+                f" cycle_length={cycle_length}."
+            )
+        self._datasets = datasets
+        self._cycle_length = cycle_length
+        self._num_make_iter_threads = num_make_iter_threads
+        self._make_iter_buffer_size = make_iter_buffer_size
+        self._iter_buffer_size = iter_buffer_size
+
+    def open(self) -> DatasetIterator[T]:
+        return InterleaveDatasetIterator(self, run.current())
+
+    @property
+    def datasets(self) -> Sequence[Any] | MapDataset[Any]:
+        """The datasets that are interleaved."""
+        return self._datasets
+
+    @property
+    def cycle_length(self) -> int:
+        """How many of them are open at a time."""
+        return min(self._cycle_length, len(self._datasets))
+
+    def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
+        """Keep a part of the datasets: how a worker's copy gets its share."""
+        del sequential_slice  # Datasets are dealt out one by one in any case.
+        self._datasets = self._datasets[sl]
+
+    def open_dataset(self, number: int, context: run.RunContext) -> DatasetIterator[T] | None:
+        """Return an iterator of one of the datasets; None if it is missing."""
+        dataset = self._datasets[number]
+        if dataset is None:
+            return None
+        options = context.options.merge(run.gather_options(dataset))
+        with run.entered(dataclasses.replace(context, options=options)):
+            return dataset.__iter__()  # type: ignore[no-any-return]
+
+    def run_ahead(self, iterator: DatasetIterator[T]) -> DatasetIterator[T]:
+        """Return an iterator of the same elements that threads run ahead."""
+        if iterator.reads_ahead or not self._iter_buffer_size:
+            return iterator
+        return ThreadPrefetchDatasetIterator(iterator, self._iter_buffer_size)
+
+    @property
+    def always_runs_ahead(self) -> bool:
+        """Whether threads are used even if reading does not wait."""
+        return False
+
+    @property
+    def make_ahead(self) -> tuple[int, int]:
+        """How many datasets are opened ahead, and by how many threads."""
+        return self._make_iter_buffer_size, self._num_make_iter_threads
+
+    @property
+    def _element_spec(self) -> Any:
+        return self._datasets[0]._element_spec
+
+    def __str__(self) -> str:
+        return (
+            f"InterleaveIterDataset([{len(self._datasets)} datasets],"
+            f" cycle_length={self._cycle_length})"
+        )
+
+
+class InterleaveDatasetIterator(DatasetIterator[T]):
+    """A position in each open dataset, and the place in the cycle.
+
+    A place in the cycle ("slot") holds an iterator, or the last state of one that has ended.
+    """
+
+    def __init__(self, dataset: InterleaveIterDataset[T], context: run.RunContext) -> None:
+        super().__init__()
+        self._dataset = dataset
+        self._context = context
+        self._num_datasets = len(dataset.datasets)
+        self._cycle_length = dataset.cycle_length
+        self._closed = False
+        self._ahead = dataset.always_runs_ahead
+        self._probe = Probe()
+        self._opening: dict[int, Future[DatasetIterator[T] | None]] = {}
+        self._opener: ThreadPoolExecutor | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        self._slots: list[DatasetIterator[T] | None] = [None] * self._cycle_length
+        self._numbers: list[int] = []  # Which dataset each slot has, or had last.
+        self._last_states: list[State | None] = [None] * self._cycle_length
+        self._next_slot = 0
+        self._next_dataset = 0
+        self._future_states: dict[int, State] = {}
+        self._ended_datasets: set[int] = set()  # Not to be opened, because they are at an end.
+
+    # Elements.
+
+    def __next__(self) -> T:
+        slots = self._slots
+        while True:
+            slot = self._next_slot
+            iterator = slots[slot] if slots else None
+            if iterator is not None:
+                try:
+                    if self._probe.due():
+                        element = self._probe_next(iterator)
+                    else:
+                        element = next(iterator)
+                except StopIteration:
+                    self._end_slot(slot)
+                    continue
+                finally:
+                    # Whatever comes of it, the next one's turn is next.
+                    slot += 1
+                    self._next_slot = slot if slot < self._cycle_length else 0
+                return element
+            if self._closed:
+                raise closed_error()
+            if self._next_dataset < self._num_datasets:
+                self._fill_slot(slot)
+            elif not any(slots):
+                raise StopIteration
+            else:
+                self._next_slot = (slot + 1) % self._cycle_length
+
+    def _probe_next(self, iterator: DatasetIterator[T]) -> T:
+        """Take an element and see whether that had to wait."""
+        self._probe.begin()
+        element = next(iterator)
+        if self._probe.waited() and not self._ahead:
+            self._ahead = True
+            self._slots[:] = [it if it is None else self._start(it) for it in self._slots]
+        return element
+
+    def _start(self, iterator: DatasetIterator[T]) -> DatasetIterator[T]:
+        if self._ahead:
+            iterator = self._dataset.run_ahead(iterator)
+            iterator.start_prefetch()
+        return iterator
+
+    def _end_slot(self, slot: int) -> None:
+        iterator = self._slots[slot]
+        if iterator is not None:
+            self._last_states[slot] = iterator.get_state()
+            iterator.close()
+            self._slots[slot] = None
+
+    # Opening.
+
+    def _fill_slot(self, slot: int) -> None:
+        """Open the next dataset that there is in a slot."""
+        while self._next_dataset < self._num_datasets:
+            number = self._next_dataset
+            self._next_dataset += 1
+            if number in self._ended_datasets:
+                continue
+            iterator = self._open(number)
+            if iterator is None:
+                continue
+            state = self._future_states.pop(number, None)
+            if state is not None:
+                iterator.set_state(state)
+            if slot < len(self._numbers):
+                self._numbers[slot] = number
+            else:
+                self._numbers.append(number)
+            self._slots[slot] = self._start(iterator)
+            self._last_states[slot] = None
+            self._open_ahead()
+            return
+
+    def _open(self, number: int) -> DatasetIterator[T] | None:
+        future = self._opening.pop(number, None)
+        if future is not None:
+            return future.result()
+        return self._dataset.open_dataset(number, self._context)
+
+    def _open_ahead(self) -> None:
+        count, threads = self._dataset.make_ahead
+        if not self._ahead or not threads or not count:
+            return
+        last = min(self._next_dataset + count, self._num_datasets)
+        for number in range(self._next_dataset, last):
+            if number not in self._opening and number not in self._ended_datasets:
+                if self._opener is None:
+                    self._opener = ThreadPoolExecutor(threads, "wholegrain-open")
+                self._opening[number] = self._opener.submit(
+                    self._dataset.open_dataset, number, self._context
+                )
+
+    def _fill_slots(self) -> None:
+        """Open datasets in the slots that never had one."""
+        for slot in range(len(self._numbers), self._cycle_length):
+            self._fill_slot(slot)
+
+    def start_prefetch(self) -> None:
+        if self._closed:
+            raise closed_error()
+        self._fill_slots()
+        for slot, iterator in enumerate(self._slots):
+            if iterator is not None:
+                if not self._ahead:
+                    iterator = self._slots[slot] = self._dataset.run_ahead(iterator)
+                iterator.start_prefetch()
+        self._ahead = True
+
+    # The position.
+
+    def get_state(self) -> State:
+        if not self._closed:
+            self._fill_slots()
+        state: State = {
+            "next_index_in_cycle": self._next_slot,
+            "next_index_in_datasets": self._next_dataset,
+            "iterators_in_use_indices": list(self._numbers),
+            "iterators_in_use_states": [
+                copy_state(last) if iterator is None else iterator.get_state()
+                for iterator, last in zip(self._slots, self._last_states, strict=True)
+            ],
+            "exhausted": [int(iterator is None) for iterator in self._slots],
+            "future_states": copy_state(self._future_states),
+        }
+        if any(number >= self._next_dataset for number in self._ended_datasets):
+            state["ended_datasets"] = sorted(self._ended_datasets)
+        return state
+
+    def set_state(self, state: State) -> None:
+        numbers = [operator.index(number) for number in state["iterators_in_use_indices"]]
+        if len(numbers) > self._cycle_length or max(numbers, default=-1) >= self._num_datasets:
+            raise ValueError(
+                f"The state is that of {len(numbers)} datasets or workers read in turn, but here"
+                f" are {self._cycle_length}. Restore it with the same number."
+            )
+        states = list(state["iterators_in_use_states"])
+        ended = [bool(flag) for flag in state["exhausted"]]
+        self._drop()
+        self._clear()
+        self._numbers = numbers
+        self._next_slot = operator.index(state["next_index_in_cycle"])
+        self._next_dataset = operator.index(state["next_index_in_datasets"])
+        self._future_states = {
+            int(number): copy_state(future)
+            for number, future in state.get("future_states", {}).items()
+        }
+        self._ended_datasets = set(state.get("ended_datasets", ()))
+        for slot, (number, slot_state, has_ended) in enumerate(
+            zip(numbers, states, ended, strict=True)
+        ):
+            if has_ended or slot_state is None:
+                self._last_states[slot] = copy_state(slot_state)
+                continue
+            iterator = self._open(number)
+            if iterator is not None:
+                iterator.set_state(slot_state)
+                self._slots[slot] = self._start(iterator)
+
+    def get_shard_states(self) -> list[State]:
+        """Return for each dataset whether it has ended, and its state."""
+        self._fill_slots()
+        shards: list[State] = []
+        in_use = {number: slot for slot, number in enumerate(self._numbers)}
+        for number in range(self._num_datasets):
+            slot = in_use.get(number)
+            iterator = None if slot is None else self._slots[slot]
+            ended = number < self._next_dataset or number in self._ended_datasets
+            if iterator is not None:
+                shards.append({"exhausted": 0, "state": iterator.get_state()})
+            elif not ended and number in self._future_states:
+                state = copy_state(self._future_states[number])
+                shards.append({"exhausted": 0, "state": state})
+            else:
+                shards.append({"exhausted": int(ended), "state": self._start_state(number)})
+        return shards
+
+    def _start_state(self, number: int) -> State | None:
+        iterator = self._dataset.open_dataset(number, self._context)
+        if iterator is None:
+            return None
+        state = iterator.get_state()
+        iterator.close()
+        return state
+
+    def set_shard_states(self, shard_states: Sequence[Mapping[str, Any]]) -> None:
+        """Go to where each dataset has the given state."""
+        active = [n for n, shard in enumerate(shard_states) if not shard["exhausted"]]
+        ended = [n for n, shard in enumerate(shard_states) if shard["exhausted"]]
+        in_cycle = active[: self._cycle_length]
+        fill = ended[: self._cycle_length - len(in_cycle)]
+        later = active[self._cycle_length :]
+        self.set_state(
+            {
+                "next_index_in_cycle": 0,
+                "next_index_in_datasets": max(in_cycle, default=self._num_datasets - 1) + 1,
+                "iterators_in_use_indices": in_cycle + fill,
+                "iterators_in_use_states": [shard_states[n]["state"] for n in in_cycle + fill],
+                "exhausted": [0] * len(in_cycle) + [1] * len(fill),
+                "future_states": {n: shard_states[n]["state"] for n in later},
+                "ended_datasets": ended,
+            }
+        )
+
+    def _get_next_index(self) -> int:
+        return self._only_iterator()._get_next_index()
+
+    def _set_next_index(self, index: int) -> None:
+        self._only_iterator()._set_next_index(index)
+
+    def _only_iterator(self) -> DatasetIterator[T]:
+        if self._num_datasets == 1:
+            self._fill_slots()
+            if self._slots[0] is None:
+                self._numbers, self._next_dataset = [], 0
+                self._fill_slots()
+            iterator = self._slots[0]
+            if iterator is not None:
+                return iterator
+        raise NotImplementedError(
+            f"{self} cannot say how many elements it produced: the datasets may end at different"
+            " times."
+        )
+
+    def _drop(self) -> None:
+        for iterator in self._slots:
+            if iterator is not None:
+                iterator.close()
+        for future in self._opening.values():
+            if not future.cancel():
+                future.add_done_callback(_close_opened)
+        self._opening = {}
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        states = [None if it is None else it.get_state() for it in self._slots]
+        self._drop()
+        if self._opener is not None:
+            self._opener.shutdown(wait=False, cancel_futures=True)
+            self._opener = None
+        for slot, state in enumerate(states):
+            if state is not None:
+                self._slots[slot] = _Stopped(state)
+
+    def __del__(self) -> None:
+        if getattr(self, "_opener", None) is not None:
+            self.close()
+
+    def __str__(self) -> str:
+        return (
+            f"InterleaveDatasetIterator([{self._num_datasets} datasets],"
+            f" cycle_length={self._cycle_length})"
+        )
+
+
+def _close_opened(future: Future[Any]) -> None:
+    if not future.cancelled() and future.exception() is None and future.result() is not None:
+        future.result().close()
+
+
+class _Stopped(DatasetIterator[Any]):
+    """Stands where an iterator was when it was closed."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__()
+        self._state = state
+
+    def __next__(self) -> Any:
+        raise closed_error()
+
+    def get_state(self) -> State:
+        return copy_state(self._state)  # type: ignore[no-any-return]
+
+    def set_state(self, state: State) -> None:
+        raise closed_error()

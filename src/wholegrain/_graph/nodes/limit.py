@@ -1,0 +1,64 @@
+"""The first elements of a dataset."""
+
+from typing import Any
+
+from wholegrain._core.types import T
+from wholegrain._graph.iterator import DatasetIterator, TransformIterator
+from wholegrain._graph.kinds import OneParentIterNode
+
+
+class LimitIterDataset(OneParentIterNode[T]):
+    """The first `count` elements, or all if there are fewer.
+
+    Args:
+        parent: Where they come from.
+        count: How many, at least 1.
+    """
+
+    def __init__(self, parent: Any, count: int) -> None:
+        super().__init__(parent)
+        if count <= 0:
+            raise ValueError(f"`LimitIterDataset` needs a positive count, but got count={count}.")
+        self._count = count
+
+    def open(self) -> DatasetIterator[T]:
+        return LimitDatasetIterator(self._parent.__iter__(), self._count)
+
+    def __str__(self) -> str:
+        return f"LimitIterDataset(count={self._count})"
+
+
+class LimitDatasetIterator(TransformIterator[T]):
+    """A position in a LimitIterDataset."""
+
+    state_fields = ("count_elements_read",)
+
+    def __init__(self, parent: DatasetIterator[T], count: int) -> None:
+        super().__init__(parent)
+        self._count = count
+        self.count_elements_read = 0
+
+    def __next__(self) -> T:
+        if self.count_elements_read >= self._count:
+            raise StopIteration
+        element: T = next(self.parent)
+        self.count_elements_read += 1
+        return element
+
+    def take(self, count: int) -> list[T]:
+        left = self._count - self.count_elements_read
+        if left <= 0:
+            return []
+        elements: list[T] = self.parent.take(min(count, left))
+        self.count_elements_read += len(elements)
+        return elements
+
+    def _get_next_index(self) -> int:
+        return self.count_elements_read
+
+    def _set_next_index(self, index: int) -> None:
+        self.parent._set_next_index(index)
+        self.count_elements_read = index
+
+    def __str__(self) -> str:
+        return f"LimitDatasetIterator(count={self._count})"

@@ -1,0 +1,81 @@
+"""Each element replaced by a function of it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from wholegrain import transforms
+from wholegrain._core.names import transform_name
+from wholegrain._core.types import Indices, T
+from wholegrain._graph.element_iterator import ElementIterator
+from wholegrain._graph.iterator import DatasetIterator
+from wholegrain._graph.kinds import (
+    ElementTransform,
+    OneParentIterNode,
+    method_or_function,
+    spec_after,
+)
+from wholegrain._graph.map_dataset import MapDataset
+
+
+class MapMapDataset(ElementTransform[T]):
+    """A function of each element, by index."""
+
+    def __init__(self, parent: MapDataset[Any], transform: Any) -> None:
+        super().__init__(parent, transform)
+        self._function = method_or_function(transform, transforms.Map, "map")
+
+    def apply_to(self, element: Any, index: int) -> T | None:
+        return self._function(element)  # type: ignore[no-any-return]
+
+    def getitems(self, indices: Indices) -> Sequence[T | None]:
+        function = self._function
+        return [
+            None if element is None else function(element)
+            for element in self.parent.getitems(indices)
+        ]
+
+
+class MapIterDataset(OneParentIterNode[T]):
+    """A function of each element, in order."""
+
+    def __init__(self, parent: Any, transform: Any) -> None:
+        super().__init__(parent)
+        self._transform = transform
+
+    def open(self) -> DatasetIterator[T]:
+        return MapDatasetIterator(self._parent.__iter__(), self._transform)
+
+    @property
+    def _element_spec(self) -> Any:
+        return spec_after(self._transform, self._parent)
+
+    def __str__(self) -> str:
+        return f"MapIterDataset(transform={transform_name(self._transform)})"
+
+
+class MapDatasetIterator(ElementIterator[T]):
+    """A position in a MapIterDataset."""
+
+    def __init__(self, parent: DatasetIterator[Any], transform: Any) -> None:
+        super().__init__(parent, transform)
+        self._function: Callable[[Any], Any] = method_or_function(transform, transforms.Map, "map")
+
+    def __next__(self) -> T:
+        element = next(self.parent)
+        if element is None:
+            return None  # type: ignore[return-value]
+        try:
+            return self._function(element)  # type: ignore[no-any-return]
+        except Exception as error:
+            raise self.located(error) from error.__cause__
+
+    def transform_chunk(self, elements: list[Any], results: list[Any]) -> None:
+        function, append = self._function, results.append
+        for element in elements:
+            append(None if element is None else function(element))
+
+    def _get_next_index(self) -> int:
+        return self.parent._get_next_index()
+
+    def _set_next_index(self, index: int) -> None:
+        self.parent._set_next_index(index)

@@ -1,0 +1,204 @@
+"""Datasets mixed by weight: evenly, and without randomness."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from wholegrain._core import tree
+from wholegrain._core.errors import add_stage_note
+from wholegrain._core.mixture import Mixture, integer_weights
+from wholegrain._core.types import Indices, State, T
+from wholegrain._graph.iterator import ClosedIterator, DatasetIterator
+from wholegrain._graph.kinds import IterNode, ManyParentsMapNode
+from wholegrain._graph.map_dataset import MapDataset
+from wholegrain.transforms import DatasetSelectionMap
+
+
+class MixedMapDataset(ManyParentsMapNode[T]):
+    """Several datasets mixed by weight, by index."""
+
+    def __init__(
+        self, datasets: Sequence[MapDataset[T]], weights: Sequence[float] | None
+    ) -> None:
+        super().__init__(tuple(datasets))
+        self._weights = integer_weights(len(self._parents), weights)
+        self._mixture = Mixture(self._weights)
+        self._follow_parents()
+
+    def _follow_parents(self) -> None:
+        lengths = [len(parent) for parent in self._parents]
+        empty = [number for number, length in enumerate(lengths) if not length]
+        if empty:
+            raise ValueError(
+                "`mix` cannot take elements from empty datasets, but the components at"
+                f" {empty} have none. Leave them out."
+            )
+        total = sum(self._weights)
+        # In doubles and in this order, because the lengths are Grain's.
+        longest = min(
+            length / (weight / total)
+            for length, weight in zip(lengths, self._weights, strict=True)
+        )
+        self._length = min(sys.maxsize, int(longest))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def locate(self, index: int) -> tuple[int, int]:
+        return self._mixture.locate(index)
+
+    def locate_many(self, indices: Indices) -> tuple[Indices, Indices]:
+        return self._mixture.locate_many(indices)
+
+    def __str__(self) -> str:
+        return f"MixedMapDataset[{len(self._parents)} parents]"
+
+    def __repr__(self) -> str:
+        lengths = [len(parent) for parent in self._parents]
+        return f"MixedMapDataset(parent_lengths={lengths}, weights={self._weights})"
+
+
+class SelectedMapDataset(ManyParentsMapNode[T]):
+    """Several datasets mixed by a user's map, by index."""
+
+    def __init__(
+        self, datasets: Sequence[MapDataset[T]], selection_map: DatasetSelectionMap
+    ) -> None:
+        super().__init__(tuple(datasets))
+        self._selection_map = selection_map
+
+    def __len__(self) -> int:
+        return len(self._selection_map)
+
+    def locate(self, index: int) -> tuple[int, int]:
+        return self._selection_map[index]
+
+    def locate_many(self, indices: Indices) -> tuple[Indices, Indices]:
+        places = [self._selection_map[index] for index in indices.tolist()]
+        located = _as_array(places)
+        return located[:, 0], located[:, 1]
+
+    def __str__(self) -> str:
+        return f"SelectedMapDataset[{len(self._parents)} parents]"
+
+
+def _as_array(places: Sequence[tuple[int, int]]) -> Any:
+    import numpy as np
+
+    return np.array(places, dtype=np.int64).reshape(-1, 2)
+
+
+class MixedIterDataset(IterNode[T]):
+    """Several datasets mixed by weight, in order, until one ends."""
+
+    def __init__(
+        self,
+        datasets: Sequence[Any] | Mapping[str, Any],
+        weights: Sequence[float] | Mapping[str, float] | None,
+    ) -> None:
+        self._keys: tuple[str, ...] | None = None
+        if isinstance(datasets, Mapping):
+            self._keys = _component_order(datasets)
+            weights = _weights_by_key(self._keys, weights)
+            datasets = [datasets[key] for key in self._keys]
+        super().__init__(tuple(datasets))
+        self._weights = integer_weights(len(self._parents), weights)  # type: ignore[arg-type]
+
+    def open(self) -> DatasetIterator[T]:
+        return MixedDatasetIterator(
+            [parent.__iter__() for parent in self._parents], Mixture(self._weights), self._keys
+        )
+
+    @property
+    def _element_spec(self) -> Any:
+        return self._parents[0]._element_spec
+
+    def __str__(self) -> str:
+        return f"MixedIterDataset([{len(self._parents)} parents], proportions={self._weights})"
+
+
+def _component_order(datasets: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the keys in the order in which Grain visits them, which depends on jax."""
+    return tuple(sorted(datasets)) if tree.follows_jax() else tuple(datasets)
+
+
+def _weights_by_key(keys: tuple[str, ...], weights: Any) -> Sequence[float] | None:
+    if weights is None:
+        return None
+    if not isinstance(weights, Mapping):
+        raise ValueError(
+            "`mix` got a mapping of datasets, so `weights` has to be a mapping with the same keys,"
+            f" but it is a {type(weights).__name__}."
+        )
+    if set(weights) != set(keys):
+        raise ValueError(
+            f"`mix` got datasets for {sorted(keys)}, but weights for {sorted(weights)}."
+        )
+    return [weights[key] for key in keys]
+
+
+class MixedDatasetIterator(DatasetIterator[T]):
+    """A position in the pattern of a mixture, and one in each component."""
+
+    def __init__(
+        self,
+        parents: list[DatasetIterator[T]],
+        mixture: Mixture,
+        keys: tuple[str, ...] | None,
+    ) -> None:
+        super().__init__(parents)
+        self._mixture = mixture
+        self._keys = keys
+        self._index = 0
+        self._stop = False
+
+    def __next__(self) -> T:
+        if self._stop:
+            raise StopIteration
+        index = self._index
+        component = self._mixture.component(index)
+        self._index = index + 1
+        try:
+            return next(self._parents[component])
+        except StopIteration:
+            self._stop = True
+            raise
+        except Exception as error:
+            add_stage_note(error, f"It came from component {self._name(component)} of a mixture.")
+            raise
+
+    def _name(self, component: int) -> Any:
+        return component if self._keys is None else self._keys[component]
+
+    def get_state(self) -> State:
+        states = [parent.get_state() for parent in self._parents]
+        return {
+            "parents": (
+                states if self._keys is None else dict(zip(self._keys, states, strict=True))
+            ),
+            "index": self._index,
+            "stop": self._stop,
+        }
+
+    def set_state(self, state: State) -> None:
+        index, stop = int(state["index"]), bool(state["stop"])
+        states = state["parents"]
+        if self._keys is None:
+            for parent, parent_state in zip(self._parents, states, strict=False):
+                parent.set_state(parent_state)
+        else:
+            for key, parent in zip(self._keys, self._parents, strict=True):
+                if key in states:
+                    parent.set_state(states[key])
+        self._index, self._stop = index, stop
+
+    def close(self) -> None:
+        super().close()
+        self._stop = False
+        self._parents = tuple(
+            parent if isinstance(parent, ClosedIterator) else ClosedIterator(parent)
+            for parent in self._parents
+        )
+
+    def __str__(self) -> str:
+        return f"MixedDatasetIterator([{len(self._parents)} parents])"

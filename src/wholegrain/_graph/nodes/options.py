@@ -1,0 +1,84 @@
+"""Nodes that change no element: a seed for those behind, options for the whole pipeline."""
+
+from typing import Any
+
+from wholegrain._core.types import IndexT, T
+from wholegrain._graph.iterator import DatasetIterator, TransformIterator
+from wholegrain._graph.kinds import IndexTransform, OneParentIterNode
+from wholegrain._graph.map_dataset import MapDataset
+from wholegrain.options import DatasetOptions
+
+
+class SeedMapDataset(IndexTransform[T]):
+    """The parent, with a seed from which those of later stages follow."""
+
+    def __init__(self, parent: MapDataset[T], seed: int | None) -> None:
+        super().__init__(parent)
+        self.base_seed = seed
+
+    def parent_index(self, index: IndexT) -> IndexT:
+        return index
+
+    def __str__(self) -> str:
+        return "WithOptionsMapDataset"
+
+
+class WithOptionsIterDataset(OneParentIterNode[T]):
+    """The parent, with options for all stages of the pipeline, before and behind it.
+
+    Where several set the same option, the one nearest to the output counts.
+
+    Args:
+        parent: The pipeline so far.
+        options: What to set.
+    """
+
+    def __init__(self, parent: Any, options: DatasetOptions) -> None:
+        super().__init__(parent)
+        self.options = options
+
+    def open(self) -> DatasetIterator[T]:
+        return PassingIterator(self._parent.__iter__())
+
+    def __str__(self) -> str:
+        return f"WithOptionsIterDataset(options={self.options})"
+
+
+class SeedIterDataset(OneParentIterNode[T]):
+    """The parent, with a seed from which those of later stages follow."""
+
+    def __init__(self, parent: Any, seed: int | None) -> None:
+        super().__init__(parent)
+        self.base_seed = seed
+
+    def open(self) -> DatasetIterator[T]:
+        return PassingIterator(self._parent.__iter__())
+
+    def __str__(self) -> str:
+        return "WithOptionsIterDataset"
+
+
+class PassingIterator(TransformIterator[T]):
+    """Gives the parent's elements."""
+
+    def __init__(self, parent: DatasetIterator[T]) -> None:
+        super().__init__(parent)
+
+    def __next__(self) -> T:
+        return next(self.parent)  # type: ignore[no-any-return]
+
+    def take(self, count: int) -> list[T]:
+        return self.parent.take(count)
+
+    @property
+    def takes_back(self) -> bool:
+        return self.parent.takes_back
+
+    def put_back(self, count: int) -> None:
+        self.parent.put_back(count)
+
+    def _get_next_index(self) -> int:
+        return self.parent._get_next_index()
+
+    def _set_next_index(self, index: int) -> None:
+        self.parent._set_next_index(index)

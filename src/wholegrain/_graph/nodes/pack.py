@@ -1,0 +1,243 @@
+"""Sequences packed into rows of a fixed length, so that little of them is padding."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from wholegrain._core.state import as_plain, copy_state
+from wholegrain._core.types import State
+from wholegrain._graph.iterator import DatasetIterator, TransformIterator
+from wholegrain._graph.kinds import OneParentIterNode
+from wholegrain._packing.features import PackingPlan, plan_packing
+from wholegrain._packing.packed_batch import PackedBatch, Row
+from wholegrain._packing.recycling import RecycledArrays
+from wholegrain._packing.row_order import row_order
+
+# So many elements are asked of the parent at once, at most: more makes a read no cheaper.
+_ELEMENTS_PER_READ = 256
+
+
+class _PackIterDataset(OneParentIterNode[Row]):
+    """What first-fit and best-fit have in common: all but the choice of a bin."""
+
+    _best_fit: bool
+
+    def __init__(
+        self,
+        parent: Any,
+        *,
+        length_struct: Any,
+        num_packing_bins: int,
+        seed: int = 0,
+        shuffle_bins: bool = True,
+        shuffle_bins_group_by_feature: str | None = None,
+        meta_features: Sequence[str] = (),
+        pack_alignment_struct: Any = None,
+        padding_struct: Any = None,
+        max_sequences_per_bin: int | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._plan = plan_packing(
+            length_struct=length_struct,
+            num_packing_bins=num_packing_bins,
+            meta_features=meta_features,
+            pack_alignment_struct=pack_alignment_struct,
+            padding_struct=padding_struct,
+            max_sequences_per_bin=max_sequences_per_bin,
+            best_fit=self._best_fit,
+        )
+        self._seed = seed
+        self._shuffle_bins = shuffle_bins
+        self._group_by_feature = shuffle_bins_group_by_feature
+
+    def open(self) -> DatasetIterator[Row]:
+        return PackingDatasetIterator(
+            self._parent.__iter__(),
+            self._plan,
+            seed=self._seed,
+            shuffle_bins=self._shuffle_bins,
+            group_by_feature=self._group_by_feature,
+        )
+
+    @property
+    def _element_spec(self) -> Any:
+        raise NotImplementedError(f"The element spec of {self} is not known without reading.")
+
+    def __str__(self) -> str:
+        return type(self).__name__
+
+
+class FirstFitPackIterDataset(_PackIterDataset):
+    """Rows of a fixed length, each element in the first row that has room for it.
+
+    Elements are flat dicts of arrays of different lengths. `num_packing_bins` rows fill together;
+    when an element fits none of them they are handed out, and it starts the next rows. To each
+    feature come `<feature>_segment_ids`, which number the elements of a row from 1 (0 is padding),
+    and `<feature>_positions`, which count the cells of each.
+
+    Args:
+        parent: The dataset whose elements are packed.
+        length_struct: For each feature, the length of a row. Other features are dropped.
+        num_packing_bins: How many rows fill together. More of them leave less padding.
+        seed: Selects the order of the rows. It does not follow from `ds.seed`.
+        shuffle_bins: Whether the rows of each packed batch come in a random order: the first
+            ones tend to hold short sequences.
+        shuffle_bins_group_by_feature: A feature by whose mean value the rows are sorted before
+            shuffling, such as an epoch number.
+        meta_features: Features without segment ids and positions. Those that are not in
+            `length_struct` become a list with one entry for each element of the row.
+        pack_alignment_struct: For each feature, a number at whose multiples sequences start.
+        padding_struct: For each feature, what empty cells hold, instead of 0.
+        max_sequences_per_bin: How many elements a row takes.
+
+    Example:
+        >>> ds = FirstFitPackIterDataset(
+        ...     tokens, length_struct={"tokens": 2048}, num_packing_bins=64
+        ... )
+    """
+
+    _best_fit = False
+
+
+class BestFitPackIterDataset(_PackIterDataset):
+    """Rows of a fixed length, each element in the fullest row that has room for it.
+
+    It leaves a little less padding than `FirstFitPackIterDataset`, whose arguments it takes.
+    """
+
+    _best_fit = True
+
+
+class PackingDatasetIterator(TransformIterator[Row]):
+    """A position among the rows of a packed batch.
+
+    The state holds no elements: a restored iterator packs the batch again, from the parent's
+    state before its first element, and goes on at `next_row`.
+    """
+
+    def __init__(
+        self,
+        parent: DatasetIterator[Any],
+        plan: PackingPlan,
+        *,
+        seed: int,
+        shuffle_bins: bool,
+        group_by_feature: str | None,
+    ) -> None:
+        super().__init__(parent)
+        self._plan = plan
+        self._seed = seed
+        self._shuffle_bins = shuffle_bins
+        self._group_by_feature = group_by_feature
+        # Two batches are in use: one is filled, one is handed out. A third may still be held.
+        self._memory = RecycledArrays(max_spare=3 * 3 * len(plan.features))
+        self._next_row = 0
+        self._counter = 0  # rows handed out, over all batches
+        self._forget_batches()
+
+    def _forget_batches(self) -> None:
+        self._emitting: PackedBatch | None = None
+        self._order: list[int] = []
+        self._filling: PackedBatch | None = None
+        self._waiting: list[Any] = []  # elements that are not yet in a row
+        # The parent's states before the first element of the batch that is being handed out
+        # (between batches: the next one), of the one that is being filled, and of `_waiting`.
+        self._start: State | None = None
+        self._filling_start: State | None = None
+        self._waiting_start: State | None = None
+
+    def __next__(self) -> Row:
+        if self._emitting is None:
+            self._start_emitting(self._pack_batch())
+        assert self._emitting is not None
+        row = self._emitting.row(self._order[self._next_row])
+        self._next_row += 1
+        self._counter += 1
+        if self._next_row == len(self._order):
+            self._emitting = None
+            self._start = self._filling_start
+            self._next_row = 0
+        return row
+
+    def _pack_batch(self) -> PackedBatch:
+        """Pack elements until one does not fit, or there are no more."""
+        while self._waiting or self._read():
+            if self._filling is None:
+                self._start_filling()
+                self._start = self._filling_start
+            assert self._filling is not None
+            self._filling.add(self._waiting)
+            if self._waiting:
+                packed = self._filling
+                self._start_filling()
+                self._filling.add(self._waiting)
+                return packed
+        if self._filling is None or not self._filling.num_rows:
+            raise StopIteration
+        packed = self._filling
+        self._filling = self._filling_start = None
+        return packed
+
+    def _read(self) -> bool:
+        """Read elements that wait to be packed: false at the end.
+
+        Each row that is still empty takes one more element, whatever its length. So many are
+        read at once, and only without such a row could an element be the first of a new batch.
+        """
+        sure = self._plan.num_bins if self._filling is None else self._filling.num_empty_rows
+        if not sure or self._filling is None:
+            self._waiting_start = self.parent.get_state()
+        self._waiting = list(self.parent.take(min(max(sure, 1), _ELEMENTS_PER_READ)))
+        return bool(self._waiting)
+
+    def _start_filling(self) -> None:
+        try:
+            self._filling = PackedBatch(self._plan, self._waiting[0], self._memory)
+        except Exception:
+            del self._waiting[0]
+            raise
+        self._filling_start = self._waiting_start
+
+    def _start_emitting(self, packed: PackedBatch) -> None:
+        first = self._counter - self._next_row  # so a restored batch has the same order
+        self._order = row_order(
+            packed,
+            seed=self._seed + first,
+            shuffle=self._shuffle_bins,
+            group_by_feature=self._group_by_feature,
+        )
+        if self._next_row >= len(self._order):
+            raise ValueError(
+                f"The state says that {self._next_row} rows of a packed batch were read, but it"
+                f" has {len(self._order)}. Was the state taken from another dataset?"
+            )
+        self._emitting = packed
+
+    def get_packed_batch_size_bytes(self) -> int:
+        """Return the memory that the rows of one packed batch take.
+
+        Raises:
+            ValueError: Before the first element was packed.
+        """
+        batch = self._filling or self._emitting
+        if batch is None:
+            raise ValueError(
+                "The size of a packed batch is known when its first element has been read: call"
+                " `next` before."
+            )
+        return batch.nbytes
+
+    def get_state(self) -> State:
+        start = self.parent.get_state() if self._start is None else copy_state(self._start)
+        return {"parent": start, "next_row": self._next_row, "counter": self._counter}
+
+    def set_state(self, state: State) -> None:
+        next_row, counter = as_plain(state["next_row"]), as_plain(state["counter"])
+        self.parent.set_state(state["parent"])
+        self._next_row, self._counter = next_row, counter
+        self._forget_batches()
+
+    def close(self) -> None:
+        start = self._start
+        self._forget_batches()
+        self._start = start
+        super().close()

@@ -1,0 +1,263 @@
+"""A random-access dataset read in order, ahead of the consumer."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from wholegrain._core.spec import nbytes
+from wholegrain._core.types import State, T
+from wholegrain._engine.read_ahead import Failure, ReadAhead
+from wholegrain._graph import run
+from wholegrain._graph.drop_watch import DropWatch
+from wholegrain._graph.iterator import DatasetIterator, closed_error
+from wholegrain._graph.kinds import IterNode, add_read_note
+from wholegrain._graph.map_dataset import MapDataset
+from wholegrain.options import ReadOptions
+
+# Beyond this many, a chunk read in the consumer's own thread gets no cheaper per element.
+_LARGEST_CHUNK = 1024
+
+
+class PrefetchIterDataset(IterNode[T]):
+    """One epoch of a MapDataset, in order."""
+
+    def __init__(
+        self, parent: MapDataset[T], read_options: ReadOptions, allow_nones: bool = False
+    ) -> None:
+        super().__init__((parent,))
+        self._read_options = read_options
+        self._allow_nones = allow_nones
+
+    def open(self) -> DatasetIterator[T]:
+        return PrefetchDatasetIterator(self._parent, self._read_options, self._allow_nones)
+
+    @property
+    def _element_spec(self) -> Any:
+        return self._parent._element_spec
+
+    def __str__(self) -> str:
+        return (
+            f"PrefetchIterDataset(read_options={self._read_options},"
+            f" allow_nones={self._allow_nones})"
+        )
+
+
+class PrefetchDatasetIterator(DatasetIterator[T]):
+    """A position in a MapDataset: the next index to give.
+
+    It holds one chunk of elements at a time. Missing elements are left out when a chunk
+    arrives; then `_positions` says which index each of the others has.
+    """
+
+    def __init__(
+        self, dataset: MapDataset[T], read_options: ReadOptions, allow_nones: bool
+    ) -> None:
+        super().__init__()
+        self._dataset = dataset
+        self._read_options = read_options
+        self._allow_nones = allow_nones
+        self._length = len(dataset)
+        self._watch = DropWatch(self, run.current().options)
+        self._closed = False
+        self._reader: ReadAhead[T] | None = None
+        self._stand_at(0)
+
+    def _stand_at(self, index: int) -> None:
+        self._elements: Sequence[T] = ()
+        self._positions: list[int] | None = None
+        self._cursor = 0
+        self._count = 0
+        self._base = index  # The index of the first element of the chunk.
+        self._end = index  # The index behind its last.
+        self._retried_until = index  # Up to here a chunk failed, and is read one by one.
+        self._failure: Exception | None = None
+
+    # Elements.
+
+    def __next__(self) -> T:
+        cursor = self._cursor
+        while cursor >= self._count:
+            self._next_chunk()
+            cursor = 0
+        self._cursor = cursor + 1
+        return self._elements[cursor]
+
+    def take(self, count: int) -> list[T]:
+        cursor = self._cursor
+        while cursor >= self._count:
+            try:
+                self._next_chunk()
+            except StopIteration:
+                return []
+            cursor = 0
+        elements = self._elements[cursor : cursor + count]
+        self._cursor = cursor + len(elements)
+        return elements  # type: ignore[return-value]
+
+    @property
+    def takes_back(self) -> bool:
+        return True
+
+    def put_back(self, count: int) -> None:
+        self._cursor -= count
+
+    @property
+    def reads_ahead(self) -> bool:
+        return bool(self._read_options.num_threads and self._read_options.prefetch_buffer_size)
+
+    def _next_chunk(self) -> None:
+        """Move to the next chunk: it may turn out to be empty."""
+        if self._closed:
+            raise closed_error()
+        start = self._end
+        self._elements, self._count, self._cursor = (), 0, 0
+        self._positions, self._base = None, start
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            self._end = self._base = start + 1
+            raise failure
+        if start >= self._length:
+            raise StopIteration
+        if start < self._retried_until:
+            self._hold(start, [self._read_one(start)])
+            return
+        if self._reader is None:
+            self._reader = self._new_reader(start)
+        stop, chunk = self._reader.next_chunk()
+        if isinstance(chunk, Failure):
+            self._retried_until = stop
+        else:
+            self._hold(start, chunk)
+
+    def _read_one(self, index: int) -> T | None:
+        """Read an element of a chunk that failed as a whole."""
+        try:
+            return self._dataset.getitem(index)
+        except StopIteration as error:
+            # A source may say so that it has ended; a function cannot.
+            stage = add_read_note(error, self._dataset, index)
+            if not stage.parents:
+                self._length = index
+                raise
+            self._base = self._end = index + 1
+            raise RuntimeError(f"{stage} raised StopIteration at element {index}.") from error
+        except Exception as error:
+            self._base = self._end = index + 1
+            add_read_note(error, self._dataset, index)
+            raise
+
+    def _hold(self, start: int, chunk: Sequence[T | None]) -> None:
+        """Take a chunk over, without its missing elements."""
+        self._base, self._end = start, start + len(chunk)
+        if self._allow_nones:
+            self._elements, self._count = chunk, len(chunk)  # type: ignore[assignment]
+            return
+        missing = sum(map(operator.is_, chunk, itertools.repeat(None)))
+        if self._watch.raises:
+            chunk = self._watched(chunk)
+        else:
+            self._watch.see(len(chunk), missing)
+        if missing:
+            kept = [place for place, element in enumerate(chunk) if element is not None]
+            self._positions = [start + place for place in kept]
+            chunk = [chunk[place] for place in kept]
+        self._elements, self._count = chunk, len(chunk)  # type: ignore[assignment]
+
+    def _watched(self, chunk: Sequence[T | None]) -> Sequence[T | None]:
+        """Return the part of a chunk before the element at which too many were dropped."""
+        for place, element in enumerate(chunk):
+            try:
+                self._watch.see(1, 1 if element is None else 0)
+            except ValueError as error:
+                self._failure = error
+                # What was read behind it is read again.
+                self._retried_until = max(self._retried_until, self._end)
+                self._end = self._base + place
+                return chunk[:place]
+        return chunk
+
+    # Reading.
+
+    def _new_reader(self, start: int) -> ReadAhead[T]:
+        dataset = self._dataset
+
+        def read(first: int, last: int) -> Sequence[T | None]:
+            if last - first == 1:
+                return [dataset.getitem(first)]
+            return dataset.getitems(np.arange(first, last))
+
+        options = self._read_options
+        reader: ReadAhead[T] = ReadAhead(
+            read,
+            start,
+            self._length,
+            num_threads=options.num_threads if options.prefetch_buffer_size else 0,
+            buffer_size=options.prefetch_buffer_size,
+            largest_chunk=_LARGEST_CHUNK,
+            size_of=nbytes,
+        )
+        # The reader's threads must not keep this iterator alive, nor outlive it.
+        weakref.finalize(self, reader.close)
+        return reader
+
+    def start_prefetch(self) -> None:
+        if self._closed:
+            raise closed_error()
+        if self._reader is None and self._end < self._length:
+            self._reader = self._new_reader(self._end)
+            self._reader.start()
+
+    def _drop_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def close(self) -> None:
+        if not self._closed:
+            index = self._next_index()
+            self._closed = True
+            self._drop_reader()
+            self._stand_at(index)
+
+    # The position.
+
+    def _next_index(self) -> int:
+        if self._positions is None:
+            return self._base + self._cursor
+        return self._positions[self._cursor - 1] + 1 if self._cursor else self._base
+
+    def get_state(self) -> State:
+        return {"next_index": self._next_index()}
+
+    def set_state(self, state: State) -> None:
+        index = operator.index(state["next_index"])
+        if not 0 <= index <= self._length:
+            raise IndexError(
+                f"Cannot go to the element at {index}: the dataset has {self._length}. Was the"
+                " state taken from another dataset?"
+            )
+        self._drop_reader()
+        self._stand_at(index)
+
+    def _get_next_index(self) -> int:
+        if self._dataset.sparse and not self._allow_nones:
+            raise NotImplementedError(
+                "Behind a `filter` or a flat map on a MapDataset, how many elements were produced"
+                " does not follow from the position."
+            )
+        return self._next_index()
+
+    def _set_next_index(self, index: int) -> None:
+        self.set_state({"next_index": index})
+
+    def __str__(self) -> str:
+        return (
+            f"PrefetchDatasetIterator(read_options={self._read_options},"
+            f" allow_nones={self._allow_nones})"
+        )

@@ -1,0 +1,128 @@
+"""Batches of another size."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from wholegrain._core import tree
+from wholegrain._core.spec import ShapeDtypeStruct
+from wholegrain._core.state import copy_state
+from wholegrain._core.types import State, T
+from wholegrain._graph.iterator import DatasetIterator, TransformIterator
+from wholegrain._graph.kinds import OneParentIterNode
+
+
+class RebatchIterDataset(OneParentIterNode[T]):
+    """The rows of batches, in batches of another size.
+
+    Args:
+        parent: Gives batches: trees of arrays with the same first dimension.
+        batch_size: How many rows the new batches have.
+        drop_remainder: Whether to leave out a short batch at the end.
+    """
+
+    def __init__(self, parent: Any, batch_size: int, drop_remainder: bool = False) -> None:
+        super().__init__(parent)
+        if batch_size <= 0:
+            raise ValueError(
+                f"A batch needs at least one row, but got batch_size={batch_size}."
+            )
+        self._batch_size = batch_size
+        self._drop_remainder = drop_remainder
+
+    def open(self) -> DatasetIterator[T]:
+        return RebatchDatasetIterator(
+            self._parent.__iter__(), self._batch_size, self._drop_remainder
+        )
+
+    @property
+    def _element_spec(self) -> Any:
+        rows = self._batch_size if self._drop_remainder else None
+        return tree.map_leaves(
+            lambda leaf: ShapeDtypeStruct(shape=(rows, *leaf.shape[1:]), dtype=leaf.dtype),
+            self._parent._element_spec,
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"RebatchIterDataset(batch_size={self._batch_size},"
+            f" drop_remainder={self._drop_remainder})"
+        )
+
+
+class RebatchDatasetIterator(TransformIterator[T]):
+    """A position among the rows of the parent's batch, that batch's position kept beside it."""
+
+    def __init__(
+        self, parent: DatasetIterator[Any], batch_size: int, drop_remainder: bool
+    ) -> None:
+        super().__init__(parent)
+        self._batch_size = batch_size
+        self._drop_remainder = drop_remainder
+        self._before_batch = parent.get_state()
+        self._batch: Any = None
+        self._rows = 0
+        self._next_row = 0
+
+    def __next__(self) -> T:
+        parts: list[Any] = []
+        missing = self._batch_size
+        while missing:
+            if self._next_row >= self._rows:
+                try:
+                    self._read_batch()
+                except StopIteration:
+                    break
+            start = self._next_row
+            stop = min(start + missing, self._rows)
+            parts.append(_cut(self._batch, start, stop))
+            self._next_row = stop
+            missing -= stop - start
+        if not parts or (missing and self._drop_remainder):
+            raise StopIteration
+        return parts[0] if len(parts) == 1 else _join(parts)  # type: ignore[no-any-return]
+
+    def _read_batch(self) -> None:
+        before = self.parent.get_state()
+        batch = next(self.parent)
+        rows = len(tree.leaves(batch)[0])
+        if not rows:
+            raise ValueError(
+                "`RebatchIterDataset` got a batch without rows. Filter empty batches out first."
+            )
+        self._before_batch = before
+        self._batch, self._rows, self._next_row = batch, rows, 0
+
+    def get_state(self) -> State:
+        return {"parent": copy_state(self._before_batch), "batch_idx": self._next_row}
+
+    def set_state(self, state: State) -> None:
+        next_row = int(state["batch_idx"])
+        self.parent.set_state(state["parent"])
+        self._before_batch = self.parent.get_state()
+        self._batch, self._rows, self._next_row = None, 0, 0
+        if next_row:
+            try:
+                self._read_batch()
+            except StopIteration:
+                return
+            self._next_row = next_row
+
+    def close(self) -> None:
+        self._batch, self._rows = None, 0
+        super().close()
+
+    def __str__(self) -> str:
+        return (
+            f"RebatchDatasetIterator(batch_size={self._batch_size},"
+            f" drop_remainder={self._drop_remainder})"
+        )
+
+
+def _cut(batch: Any, start: int, stop: int) -> Any:
+    return tree.map_leaves(lambda leaf: leaf[start:stop], batch)
+
+
+def _join(parts: Sequence[Any]) -> Any:
+    return tree.zip_leaves(np.concatenate, parts)

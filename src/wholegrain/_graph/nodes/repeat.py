@@ -1,0 +1,121 @@
+"""Several epochs in a row."""
+
+import sys
+from typing import Any
+
+from wholegrain._core.types import IndexT, State, T
+from wholegrain._graph.iterator import DatasetIterator, TransformIterator
+from wholegrain._graph.kinds import IndexTransform, OneParentIterNode
+from wholegrain._graph.map_dataset import MapDataset
+
+
+def _check_epochs(method: str, num_epochs: int | None) -> None:
+    if num_epochs is not None and num_epochs <= 0:
+        raise ValueError(
+            f"`{method}` needs at least one epoch, but got num_epochs={num_epochs}."
+            " Leave it out to repeat forever."
+        )
+
+
+class RepeatMapDataset(IndexTransform[T]):
+    """Several epochs of the parent, counted as one."""
+
+    def __init__(
+        self, parent: MapDataset[T], num_epochs: int | None, reseed_each_epoch: bool
+    ) -> None:
+        super().__init__(parent)
+        _check_epochs("repeat", num_epochs)
+        self._num_epochs = num_epochs
+        self._reseed = reseed_each_epoch
+        self._follow_parents()
+
+    def _follow_parents(self) -> None:
+        super()._follow_parents()
+        self._parent_length = len(self.parent)
+        if self._parent_length >= sys.maxsize:
+            raise ValueError(
+                "`repeat` cannot repeat an infinite dataset: it is repeated already. Take a part"
+                " of it first, or leave out one of the repeats."
+            )
+        if self._num_epochs is not None:
+            self._length = self._num_epochs * self._parent_length
+        else:
+            self._length = sys.maxsize if self._parent_length else 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def parent_index(self, index: IndexT) -> IndexT:
+        return index if self._reseed else index % self._parent_length
+
+    def __str__(self) -> str:
+        return f"RepeatMapDataset(num_epochs={self._num_epochs})"
+
+
+class RepeatIterDataset(OneParentIterNode[T]):
+    """The parent again and again, each epoch like the first.
+
+    Args:
+        parent: What to repeat.
+        num_epochs: How many times; forever by default.
+    """
+
+    def __init__(self, parent: Any, num_epochs: int | None = None) -> None:
+        super().__init__(parent)
+        _check_epochs("RepeatIterDataset", num_epochs)
+        self._num_epochs = num_epochs
+
+    def open(self) -> DatasetIterator[T]:
+        return RepeatDatasetIterator(self._parent.__iter__(), self._num_epochs)
+
+    def __str__(self) -> str:
+        return f"RepeatIterDataset(num_epochs={self._num_epochs})"
+
+
+class RepeatDatasetIterator(TransformIterator[T]):
+    """A position in a RepeatIterDataset. The parent is rewound, not opened again."""
+
+    state_fields = ("epoch",)
+
+    def __init__(self, parent: DatasetIterator[T], num_epochs: int | None) -> None:
+        super().__init__(parent)
+        self._num_epochs = num_epochs
+        self._start: State = parent.get_state()
+        self.epoch = 0
+        self._any_in_epoch = False
+
+    def __next__(self) -> T:
+        while self._num_epochs is None or self.epoch < self._num_epochs:
+            try:
+                element: T = next(self.parent)
+            except StopIteration:
+                self._next_epoch()
+            else:
+                self._any_in_epoch = True
+                return element
+        raise StopIteration
+
+    def take(self, count: int) -> list[T]:
+        while self._num_epochs is None or self.epoch < self._num_epochs:
+            elements = self.parent.take(count)
+            if elements:
+                self._any_in_epoch = True
+                return elements
+            try:
+                self._next_epoch()
+            except StopIteration:
+                break
+        return []
+
+    def _next_epoch(self) -> None:
+        if self._num_epochs is None and not self._any_in_epoch:
+            raise StopIteration  # An empty parent stays empty.
+        self.epoch += 1
+        self._any_in_epoch = False
+        if self._num_epochs is None or self.epoch < self._num_epochs:
+            self.parent.set_state(self._start)
+
+    def set_state(self, state: State) -> None:
+        super().set_state(state)
+        # A state in the middle of an epoch says that there was something in it.
+        self._any_in_epoch = True

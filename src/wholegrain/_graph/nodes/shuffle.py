@@ -1,0 +1,132 @@
+"""A random order, without a buffer: where an element comes from is computed."""
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from wholegrain._core.permute import shuffle_index, shuffle_indices
+from wholegrain._core.types import IndexT, Indices, T
+from wholegrain._graph.kinds import IndexTransform
+from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.seeds import resolve_seed
+
+
+def check_seed(method: str, seed: Any) -> int:
+    """Return `seed` if it fits the permutation's 32 bits."""
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        raise TypeError(f"`{method}` needs a whole number as seed, but got {seed!r}.") from None
+    if not 0 <= number < 2**32:
+        raise ValueError(
+            f"`{method}` needs a seed from 0 to 2**32 - 1, but got seed={seed}. A larger number can"
+            " be given to `ds.seed(...)`, from which the seed then follows."
+        )
+    return number
+
+
+class ShuffleMapDataset(IndexTransform[T]):
+    """Each epoch of the parent in another random order."""
+
+    def __init__(self, parent: MapDataset[T], seed: int | None) -> None:
+        super().__init__(parent)
+        self._seed = check_seed("shuffle", resolve_seed(self, seed, "shuffle"))
+
+    def parent_index(self, index: IndexT) -> IndexT:
+        length = len(self.parent)
+        if isinstance(index, int):
+            epoch, position = divmod(index, length)
+            return shuffle_index(position, length, (self._seed + epoch) % 2**32) + epoch * length
+        return _shuffle_epochs(index, length, self._seed)
+
+    def __str__(self) -> str:
+        return "ShuffleMapDataset"
+
+
+def _shuffle_epochs(indices: Indices, length: int, seed: int) -> Indices:
+    """Shuffle indices, each within its epoch. A chunk seldom touches more than one or two."""
+    if not length:
+        raise ZeroDivisionError("The dataset is empty: there is no element to read.")
+    if not len(indices):
+        return indices
+    first, last = int(indices.min()) // length, int(indices.max()) // length
+    if first == last:
+        start = first * length
+        positions = indices - start if start else indices
+        shuffled = shuffle_indices(positions, length, (seed + first) % 2**32)
+        return shuffled + start if start else shuffled
+    epochs, positions = np.divmod(indices, length)
+    shuffled = np.empty_like(indices)
+    for epoch in np.unique(epochs).tolist():
+        here = epochs == epoch
+        shuffled[here] = (
+            shuffle_indices(positions[here], length, (seed + epoch) % 2**32) + epoch * length
+        )
+    return shuffled
+
+
+class WindowShuffleMapDataset(IndexTransform[T]):
+    """Each window of consecutive elements in a random order.
+
+    Windows start anew with each epoch; the last one of an epoch may be smaller.
+
+    Args:
+        parent: What to shuffle.
+        window_size: How many elements make a window.
+        seed: The seed of the first window; each further one has the next.
+    """
+
+    def __init__(self, parent: MapDataset[T], *, window_size: int, seed: int) -> None:
+        super().__init__(parent)
+        check_window_size(window_size)
+        self._window_size = window_size
+        self._seed = check_seed("WindowShuffleMapDataset", seed)
+
+    def parent_index(self, index: IndexT) -> IndexT:
+        if not isinstance(index, int):
+            return self._parent_indices(index)
+        length = len(self.parent)
+        epoch, position = divmod(index, length)
+        window, place = divmod(position, self._window_size)
+        start, size, seed = self._window(epoch, window, length)
+        return shuffle_index(place, size, seed) + start
+
+    def _window(self, epoch: int, window: int, length: int) -> tuple[int, int, int]:
+        """Return where a window starts, its size and its seed."""
+        first = window * self._window_size
+        number = epoch * -(-length // self._window_size) + window
+        size = min(self._window_size, length - first)
+        return epoch * length + first, size, (self._seed + number) % 2**32
+
+    def _parent_indices(self, indices: Indices) -> Indices:
+        length = len(self.parent)
+        if not length:
+            raise ZeroDivisionError("The dataset is empty: there is no element to read.")
+        epochs, positions = np.divmod(indices, length)
+        windows, places = np.divmod(positions, self._window_size)
+        shuffled = np.empty_like(indices)
+        for where in _groups(epochs, windows):
+            one = where[0]
+            start, size, seed = self._window(int(epochs[one]), int(windows[one]), length)
+            shuffled[where] = shuffle_indices(places[where], size, seed) + start
+        return shuffled
+
+    def __str__(self) -> str:
+        return f"WindowShuffleMapDataset(window_size={self._window_size})"
+
+
+def _groups(epochs: Indices, windows: Indices) -> Sequence[Indices]:
+    """Return the places of each distinct window."""
+    order = np.lexsort((windows, epochs))
+    new = (np.diff(epochs[order]) != 0) | (np.diff(windows[order]) != 0)
+    return np.split(order, np.flatnonzero(new) + 1) if len(order) else []
+
+
+def check_window_size(window_size: int) -> None:
+    """Refuse a window that cannot hold an element."""
+    if window_size <= 0:
+        raise ValueError(
+            f"A window needs room for at least one element, but got window_size={window_size}."
+        )

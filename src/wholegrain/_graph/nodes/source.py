@@ -1,0 +1,135 @@
+"""Where elements come from: a source, or a range of integers."""
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from wholegrain._core.spec import ShapeDtypeStruct
+from wholegrain._core.types import Indices, T
+from wholegrain._graph.kinds import MapNode
+from wholegrain._graph.map_dataset import MapDataset
+from wholegrain.options import ReadOptions
+
+
+class SourceMapDataset(MapNode[T]):
+    """The elements of a source, epoch after epoch."""
+
+    def __init__(self, source: Any) -> None:
+        super().__init__()
+        if not hasattr(source, "__getitem__"):
+            raise TypeError(
+                "A source needs `__len__` and `__getitem__(index)`, but"
+                f" {type(source).__name__} has no `__getitem__`. A generator or another iterable"
+                " can be made a list first."
+            )
+        self._source = source
+
+    @property
+    def source(self) -> Any:
+        """The object that elements are read from."""
+        return self._source
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def getitem(self, index: int) -> T | None:
+        source = self._source
+        try:
+            length = len(source)
+        except TypeError:  # An endless source.
+            return source[index]  # type: ignore[no-any-return]
+        return source[index % length]  # type: ignore[no-any-return]
+
+    def getitems(self, indices: Indices) -> Sequence[T | None]:
+        try:
+            length = len(self._source)
+        except TypeError:
+            return _read_many(self._source, indices)
+        if length == 0:
+            raise ZeroDivisionError("The source is empty: there is no element to read.")
+        return _read_many(self._source, indices % length)
+
+    def source_index(self, index: int) -> int:
+        try:
+            return index % len(self._source)
+        except TypeError:
+            return index
+
+    def __str__(self) -> str:
+        return f"SourceMapDataset(source={type(self._source).__name__})"
+
+
+def _read_many(source: Any, indices: Indices) -> Sequence[Any]:
+    """Read a chunk in the quickest way that the source offers."""
+    if isinstance(source, MapDataset):
+        return source.getitems(indices)
+    if type(source) is np.ndarray:
+        if source.ndim == 1 and source.dtype.kind in "biufc":
+            return list(source[indices])
+        return [source[index] for index in indices.tolist()]
+    positions = indices.tolist()
+    bulk = _bulk_read(source)
+    if bulk is None:
+        return list(map(source.__getitem__, positions))
+    elements = bulk(positions)
+    if len(elements) != len(positions):
+        raise ValueError(
+            f"`{type(source).__name__}.__getitems__` was asked for {len(positions)} elements, but"
+            f" returned {len(elements)}. It has to return one for each index, in that order."
+        )
+    return elements
+
+
+def _bulk_read(source: Any) -> Callable[[list[int]], Sequence[Any]] | None:
+    for name in ("__getitems__", "_getitems"):
+        bulk: Callable[[list[int]], Sequence[Any]] | None = getattr(source, name, None)
+        if bulk is not None:
+            return bulk
+    return None
+
+
+class RangeMapDataset(MapNode[int]):
+    """The integers of a Python range."""
+
+    def __init__(self, start: int, stop: int | None = None, step: int = 1) -> None:
+        super().__init__()
+        if stop is None:
+            start, stop = 0, start
+        if step == 0:
+            raise ValueError("`MapDataset.range` needs a step other than 0.")
+        self.start = operator.index(start)
+        self.stop = operator.index(stop)
+        self.step = operator.index(step)
+        self._length = len(range(self.start, self.stop, self.step))
+        # Array arithmetic is done in 64 bits.
+        self._fits = max(abs(self.start), abs(self.stop)) < 2**62
+
+    def __len__(self) -> int:
+        return self._length
+
+    def getitem(self, index: int) -> int:
+        return self.start + index % self._length * self.step
+
+    def getitems(self, indices: Indices) -> Sequence[int]:
+        if not self._length:
+            raise ZeroDivisionError("The range is empty: there is no element to read.")
+        positions = indices % self._length
+        if not self._fits:
+            return [self.start + position * self.step for position in positions.tolist()]
+        elements: list[int] = (positions * self.step + self.start).tolist()
+        return elements
+
+    def _default_read_options(self) -> ReadOptions:
+        return ReadOptions(prefetch_buffer_size=0)
+
+    @property
+    def _element_spec(self) -> Any:
+        return ShapeDtypeStruct(shape=(), dtype=np.int64)
+
+    def source_index(self, index: int) -> int:
+        return index % self._length
+
+    def __str__(self) -> str:
+        return f"RangeMapDataset(start={self.start}, stop={self.stop}, step={self.step})"

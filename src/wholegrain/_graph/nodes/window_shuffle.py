@@ -1,0 +1,123 @@
+"""A random order within windows, for datasets that are read in order."""
+
+import operator
+from typing import Any
+
+from wholegrain._core.permute import permutation
+from wholegrain._core.state import copy_state
+from wholegrain._core.types import State, T
+from wholegrain._graph.iterator import DatasetIterator, TransformIterator
+from wholegrain._graph.kinds import OneParentIterNode
+
+
+class WindowShuffleIterDataset(OneParentIterNode[T]):
+    """Each window of consecutive elements in a random order.
+
+    Args:
+        parent: What to shuffle.
+        window_size: How many elements are held in memory and put in order together.
+        seed: The seed of the first window; each further one has the next.
+    """
+
+    def __init__(self, parent: Any, *, window_size: int, seed: int) -> None:
+        super().__init__(parent)
+        if window_size < 0:
+            raise ValueError(f"`window_size` cannot be negative, but got {window_size}.")
+        seed = operator.index(seed)
+        if not 0 <= seed < 2**32:
+            raise ValueError(
+                "`WindowShuffleIterDataset` needs a seed from 0 to 2**32 - 1, but got"
+                f" seed={seed}."
+            )
+        self._window_size = window_size
+        self._seed = seed
+
+    def open(self) -> DatasetIterator[T]:
+        return WindowShuffleDatasetIterator(
+            self._parent.__iter__(), self._window_size, self._seed
+        )
+
+    def __str__(self) -> str:
+        return f"WindowShuffleIterDataset(window_size={self._window_size})"
+
+
+class WindowShuffleDatasetIterator(TransformIterator[T]):
+    """A position in a window, and where that window starts in the parent."""
+
+    def __init__(self, parent: DatasetIterator[T], window_size: int, seed: int) -> None:
+        super().__init__(parent)
+        self._window_size = window_size
+        self._seed = seed
+        self._window: list[T] = []  # In the order in which they are given.
+        self._window_start = parent.get_state()
+        self._window_index = 0
+        self._pos_in_window = 0
+
+    def __next__(self) -> T:
+        position = self._pos_in_window
+        if position >= len(self._window):
+            self._fill(self._window_index)
+            position = 0
+        element = self._window[position]
+        position += 1
+        self._pos_in_window = position
+        if position == len(self._window):
+            self._window_index += 1
+        return element
+
+    def _fill(self, window_index: int) -> None:
+        """Read a window and put it in order."""
+        start = self.parent.get_state()
+        try:
+            window = self._read_window()
+        except Exception:
+            # The window starts again behind the element that failed.
+            self._stand_at(self.parent.get_state())
+            raise
+        self._stand_at(start)
+        if not window:
+            raise StopIteration
+        order = permutation(len(window), (self._seed + window_index) % 2**32)
+        self._window = [window[place] for place in order[::-1].tolist()]
+
+    def _read_window(self) -> list[T]:
+        window: list[T] = []
+        while len(window) < self._window_size:
+            more = self.parent.take(self._window_size - len(window))
+            if not more:
+                break
+            window += more
+        return window
+
+    def _stand_at(self, window_start: State) -> None:
+        self._window = []
+        self._window_start = window_start
+        self._pos_in_window = 0
+
+    def get_state(self) -> State:
+        return {
+            "parent_window_start_state": copy_state(self._window_start),
+            "window_index": self._window_index,
+            "pos_in_window": self._pos_in_window,
+        }
+
+    def set_state(self, state: State) -> None:
+        window_index = int(state["window_index"])
+        position = int(state["pos_in_window"])
+        self.parent.set_state(state["parent_window_start_state"])
+        self._stand_at(self.parent.get_state())
+        self._window_index = window_index
+        if position:
+            window_start = self._window_start
+            try:
+                self._fill(window_index)
+            except StopIteration:
+                pass
+            # If all of the window has been given, its number is the next one's already; its
+            # order does not matter any more.
+            self._window_start = window_start
+            self._pos_in_window = position
+
+    def close(self) -> None:
+        self._window = []
+        super().close()

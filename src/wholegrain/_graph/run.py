@@ -1,0 +1,68 @@
+"""What all iterators of one run share: the options of the whole graph, and which worker it is."""
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from wholegrain.options import DatasetOptions
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunContext:
+    """One run of a pipeline.
+
+    Args:
+        options: The options of all stages, merged.
+        worker_index: Which of the workers this is.
+        worker_count: Among how many the elements are dealt out.
+    """
+
+    options: DatasetOptions = dataclasses.field(default_factory=DatasetOptions)
+    worker_index: int = 0
+    worker_count: int = 1
+
+
+_PLAIN_RUN = RunContext()
+_local = threading.local()
+
+
+def current() -> RunContext:
+    """Return the run whose iterators are being opened by this thread."""
+    context: RunContext | None = getattr(_local, "context", None)
+    return _PLAIN_RUN if context is None else context
+
+
+@contextlib.contextmanager
+def opening(dataset: Any) -> Iterator[RunContext]:
+    """Open iterators of `dataset`: as part of the run that is being opened, or as a new one."""
+    context: RunContext | None = getattr(_local, "context", None)
+    if context is not None:
+        yield context
+        return
+    with entered(RunContext(options=gather_options(dataset) or DatasetOptions())) as new:
+        yield new
+
+
+@contextlib.contextmanager
+def entered(context: RunContext) -> Iterator[RunContext]:
+    """Open iterators as part of `context`, now or later in its run."""
+    before = getattr(_local, "context", None)
+    _local.context = context
+    try:
+        yield context
+    finally:
+        _local.context = before
+
+
+def gather_options(dataset: Any) -> DatasetOptions | None:
+    """Merge the options attached in the graph above `dataset`: the nearest setting wins."""
+    merged: DatasetOptions | None = getattr(dataset, "options", None)
+    if not isinstance(merged, DatasetOptions):
+        merged = None
+    for parent in getattr(dataset, "parents", ()):
+        found = gather_options(parent)
+        if found is not None:
+            merged = found if merged is None else merged.merge(found)
+    return merged

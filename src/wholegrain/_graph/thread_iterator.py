@@ -1,0 +1,136 @@
+"""An iterator that a thread runs ahead."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from wholegrain._core.state import copy_state
+from wholegrain._core.types import State, T
+from wholegrain._engine.background import Background
+from wholegrain._graph.iterator import DatasetIterator, closed_error
+
+
+def check_buffer_size(size: int) -> None:
+    """Refuse a buffer that cannot be."""
+    if size < 0:
+        raise ValueError(
+            f"`prefetch_buffer_size` cannot be negative, but got {size}. 0 switches it off."
+        )
+
+
+class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
+    """A position in what a thread runs ahead: that of the last element handed out.
+
+    Args:
+        parent: An iterator; besides a DatasetIterator anything with `__next__`, `get_state` and
+            `set_state` will do.
+        prefetch_buffer_size: How many finished elements may wait; 0 does nothing.
+    """
+
+    def __init__(self, parent: Any, prefetch_buffer_size: int) -> None:
+        super().__init__((parent,))
+        check_buffer_size(prefetch_buffer_size)
+        self.parent = parent
+        self._buffer_size = prefetch_buffer_size
+        self._background: Background | None = None
+        self._finalizer: weakref.finalize[Any, Any] | None = None
+        self._state: Any = None  # Of the last element handed out; None if the parent's is it.
+        self._count = 0
+        self._count_is_known = True
+        self._closed = False
+
+    def __next__(self) -> T:
+        background = self._background
+        if background is None:
+            if self._closed:
+                raise closed_error()
+            if not self._buffer_size:
+                self._count += 1
+                return next(self.parent)  # type: ignore[no-any-return]
+            background = self._start()
+        element, self._state = background.take()
+        error = Background.error_of(element)
+        if error is not None:
+            self._stop()
+            raise error
+        self._count += 1
+        return element  # type: ignore[no-any-return]
+
+    def _start(self) -> Background:
+        parent = self.parent
+        get_state = parent.get_state
+        # The state now is the one to give while nothing has been handed out.
+        self._state = get_state()
+
+        def step() -> tuple[Any, Any]:
+            return next(parent), get_state()
+
+        self._background = Background(step, get_state, self._buffer_size)
+        # The thread must not keep this iterator alive, nor outlive it.
+        self._finalizer = weakref.finalize(self, self._background.stop, wait=False)
+        self._finalizer.atexit = False
+        return self._background
+
+    def _stop(self) -> None:
+        """Stop the thread and forget what it has ready."""
+        if self._background is not None:
+            self._background.stop()
+            self._background = None
+        if self._finalizer is not None:
+            self._finalizer.detach()
+            self._finalizer = None
+
+    def start_prefetch(self) -> None:
+        if self._closed:
+            raise closed_error()
+        if self._buffer_size and self._background is None:
+            self._start()
+
+    def get_state(self) -> State:
+        if self._background is None and self._state is None:
+            state: State = self.parent.get_state()
+            return state
+        return copy_state(self._state)  # type: ignore[no-any-return]
+
+    def set_state(self, state: State) -> None:
+        self._stop()
+        self.parent.set_state(state)
+        self._state = None
+        self._count_is_known = False
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._background is not None:
+            self._stop()
+        super().close()
+
+    def _get_next_index(self) -> int:
+        if not self._count_is_known:
+            # The parent has to stand where the consumer does, to be asked.
+            state = self.get_state()
+            self._stop()
+            if self._state is not None:
+                self.parent.set_state(state)
+                self._state = None
+            self._count = self._ask_parent()._get_next_index()
+            self._count_is_known = True
+        return self._count
+
+    def _set_next_index(self, index: int) -> None:
+        self._stop()
+        self._state = None
+        self._ask_parent()._set_next_index(index)
+        self._count, self._count_is_known = index, True
+
+    def _ask_parent(self) -> DatasetIterator[Any]:
+        if not isinstance(self.parent, DatasetIterator):
+            raise ValueError(
+                f"{type(self.parent).__name__} is no DatasetIterator: its next index is not known."
+            )
+        return self.parent
+
+    def __str__(self) -> str:
+        return f"ThreadPrefetchDatasetIterator(prefetch_buffer_size={self._buffer_size})"

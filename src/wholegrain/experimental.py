@@ -1,0 +1,34 @@
+"""Less common parts, under the names that Grain gives them."""
+
+from wholegrain import transforms
+from wholegrain._core.permute import index_shuffle as index_shuffle
+from wholegrain._core.rng import RngPool as RngPool
+from wholegrain._core.spec import ShapeDtypeStruct as ShapeDtypeStruct
+from wholegrain._core.spec import ShapeDtypeStructProtocol as ShapeDtypeStructProtocol
+from wholegrain._core.stack import batch_and_pad as batch_and_pad
+from wholegrain._graph.apply import apply_transformations as apply_transformations
+from wholegrain._graph.iterator import get_next_index as get_next_index
+from wholegrain._graph.iterator import set_next_index as set_next_index
+from wholegrain._graph.nodes import CacheIterDataset as CacheIterDataset
+from wholegrain._graph.nodes import FlatMapIterDataset as FlatMapIterDataset
+from wholegrain._graph.nodes import FlatMapMapDataset as FlatMapMapDataset
+from wholegrain._graph.nodes import InterleaveIterDataset as InterleaveIterDataset
+from wholegrain._graph.nodes import LimitIterDataset as LimitIterDataset
+from wholegrain._graph.nodes import RebatchIterDataset as RebatchIterDataset
+from wholegrain._graph.nodes import RepeatIterDataset as RepeatIterDataset
+from wholegrain._graph.nodes import ThreadPrefetchIterDataset as ThreadPrefetchIterDataset
+from wholegrain._graph.nodes import WindowShuffleIterDataset as WindowShuffleIterDataset
+from wholegrain._graph.nodes import WindowShuffleMapDataset as WindowShuffleMapDataset
+from wholegrain._graph.nodes import WithOptionsIterDataset as WithOptionsIterDataset
+from wholegrain._graph.nodes import ZipIterDataset as ZipIterDataset
+from wholegrain._graph.nodes import ZipMapDataset as ZipMapDataset
+from wholegrain._graph.prefetching import multithread_prefetch as multithread_prefetch
+from wholegrain._graph.specs import get_element_spec as get_element_spec
+from wholegrain._graph.thread_iterator import (
+    ThreadPrefetchDatasetIterator as ThreadPrefetchDatasetIterator,
+)
+from wholegrain.options import DatasetOptions as DatasetOptions
+from wholegrain.options import ExecutionTrackingMode as ExecutionTrackingMode
+
+FlatMapTransform = transforms.FlatMap
+MapWithIndexTransform = transforms.MapWithIndex
