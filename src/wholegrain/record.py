@@ -29,9 +29,7 @@ class RecordMetadata:
         return dataclasses.replace(self, record_key=None)
 
     def __str__(self) -> str:
-        return (
-            f"RecordMetadata(index={self.index}, record_key={self.record_key}, rng={self.rng!s})"
-        )
+        return f"RecordMetadata(index={self.index}, record_key={self.record_key}, rng={self.rng!s})"
 
 
 @dataclasses.dataclass(slots=True)

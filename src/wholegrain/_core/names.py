@@ -15,6 +15,11 @@ def transform_name(transform: Any) -> str:
         return name
     kind = type(transform)
     # A class that says how it prints itself knows better than we do.
-    if kind.__str__ is not object.__str__ or kind.__repr__ is not object.__repr__:
+    if "__str__" in _own(kind) or "__repr__" in _own(kind):
         return str(transform)
     return kind.__name__
+
+
+def _own(kind: type) -> set[str]:
+    """Return the names that a class or its bases define, other than `object`."""
+    return {name for base in kind.__mro__[:-1] for name in vars(base)}

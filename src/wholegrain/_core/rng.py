@@ -94,7 +94,7 @@ class Lease:
         self._entry = self._pool._take()  # noqa: SLF001
         return self._entry[1]
 
-    def __exit__(self, *exc_info: Any) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._pool._free.append(self._entry)  # noqa: SLF001
 
 

@@ -69,11 +69,11 @@ def zip_leaves(function: Callable[[list[Any]], Any], trees: Sequence[Any]) -> An
             for k in _common_keys(first, trees)
         ]
         try:
-            return kind(pairs)  # type: ignore[call-arg]
+            return kind(pairs)
         except TypeError:
             return dict(pairs)
     elif isinstance(first, (list, tuple)):
-        return kind([zip_leaves(function, list(leaves)) for leaves in _columns(first, trees)])  # type: ignore[call-arg]
+        return kind([zip_leaves(function, list(leaves)) for leaves in _columns(first, trees)])
     return function(list(trees))
 
 

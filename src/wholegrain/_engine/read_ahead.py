@@ -28,11 +28,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
 from wholegrain._core.types import T
-
-try:
-    import resource
-except ImportError:  # Not on this system: then only the clocks tell.
-    resource = None  # type: ignore[assignment]
+from wholegrain._engine.waiting import voluntary_switches
 
 _CHUNK_SECONDS = 1e-3
 """A chunk is made so large that reading it takes about this long."""
@@ -85,16 +81,9 @@ class _Cost:
         return self.cpu < 0.5 * self.wall and self.yields > 0 and self.wall > 1e-4
 
 
-def _voluntary_switches() -> int:
-    """Count how often this thread has given up the processor to wait for something."""
-    if resource is None:
-        return 0
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
-
-
 def _timed(read: Read, start: int, stop: int) -> tuple[Sequence[Any] | Failure, _Cost]:
     """Read a chunk, and what it took."""
-    switches = _voluntary_switches()
+    switches = voluntary_switches()
     cpu = time.thread_time()
     wall = time.perf_counter()
     chunk: Sequence[Any] | Failure
@@ -104,8 +93,7 @@ def _timed(read: Read, start: int, stop: int) -> tuple[Sequence[Any] | Failure, 
         chunk = Failure(error)
     wall = time.perf_counter() - wall
     cpu = time.thread_time() - cpu
-    waits = _voluntary_switches() - switches if resource is not None else 1
-    return chunk, _Cost(stop - start, wall, cpu, waits)
+    return chunk, _Cost(stop - start, wall, cpu, voluntary_switches() - switches)
 
 
 class ReadAhead(Generic[T]):

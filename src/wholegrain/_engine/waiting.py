@@ -1,11 +1,10 @@
 """Notices that elements are waited for, by looking at one of many."""
 
+import contextlib
 import time
 
-try:
+with contextlib.suppress(ImportError):  # Not on every system.
     import resource
-except ImportError:  # Not on this system: then only the clocks tell.
-    resource = None  # type: ignore[assignment]
 
 _FIRST = 1
 _EVERY = 64
@@ -49,6 +48,7 @@ class Probe:
 
 def voluntary_switches() -> int:
     """Count how often this thread has given up the processor to wait for something."""
-    if resource is None:
+    try:
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+    except (NameError, AttributeError):  # Not on this system: then only the clocks tell.
         return time.perf_counter_ns()
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw

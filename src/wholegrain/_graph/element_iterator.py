@@ -60,7 +60,9 @@ class ElementIterator(TransformIterator[T]):
             ended.__cause__ = error
             error = ended
         if not has_stage_note(error):
-            add_stage_note(error, f"This happened in {self}, at the element before {self._where()}.")
+            add_stage_note(
+                error, f"This happened in {self}, at the element before {self._where()}."
+            )
         return error
 
     def _where(self) -> str:

@@ -178,7 +178,7 @@ class IterDataset(Generic[T], metaclass=_IterDatasetFactories):
         self, transformations: transforms.Transformation | transforms.Transformations
     ) -> IterDataset[Any]:
         """Apply one transformation object, or a sequence of them."""
-        return nodes.apply_transformations(self, transformations)
+        return nodes.apply_transformations(self, transformations)  # type: ignore[no-any-return]
 
     def pipe(self, func: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """Return `func(self, *args, **kwargs)`."""

@@ -31,10 +31,8 @@ class DatasetIterator(abc.ABC, Generic[T]):
 
     _parents: tuple[DatasetIterator[Any], ...] = ()
 
-    def __init__(
-        self, parents: DatasetIterator[Any] | Sequence[DatasetIterator[Any]] = ()
-    ) -> None:
-        self._parents = tuple(parents) if isinstance(parents, (list, tuple)) else (parents,)  # type: ignore[arg-type]
+    def __init__(self, parents: DatasetIterator[Any] | Sequence[DatasetIterator[Any]] = ()) -> None:
+        self._parents = tuple(parents) if isinstance(parents, Sequence) else (parents,)
 
     @property
     def _parent(self) -> Any:
@@ -202,9 +200,9 @@ def get_next_index(ds_iter: DatasetIterator[Any]) -> int:
         NotImplementedError: If the number of elements produced does not follow from the
             position, as after a filter.
     """
-    return ds_iter._get_next_index()  # noqa: SLF001
+    return ds_iter._get_next_index()
 
 
 def set_next_index(ds_iter: DatasetIterator[Any], index: int) -> None:
     """Go to the element at `index`, counted in elements that the iterator produces."""
-    ds_iter._set_next_index(index)  # noqa: SLF001
+    ds_iter._set_next_index(index)

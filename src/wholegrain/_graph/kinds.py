@@ -182,7 +182,7 @@ def spec_after(transform: Any, parent: Any) -> Any:
             f"The element spec after {transform_name(transform)} is not known: give the"
             " transformation a method `output_spec(input_spec)`."
         )
-    return output_spec(parent._element_spec)  # noqa: SLF001
+    return output_spec(parent._element_spec)
 
 
 def method_or_function(transform: Any, base: type, method: str) -> Callable[..., Any]:

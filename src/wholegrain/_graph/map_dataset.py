@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import builtins
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from wholegrain import transforms
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from wholegrain._graph.iterator import DatasetIterator
 
 R = TypeVar("R")
+T_co = TypeVar("T_co", covariant=True)
 
 
-class Source(Protocol[T]):
+class Source(Protocol[T_co]):
     """What `MapDataset.source` reads from: anything with a length and integer indices."""
 
     def __len__(self) -> int:
         """Count the records."""
 
-    def __getitem__(self, index: int, /) -> T:
+    def __getitem__(self, index: int, /) -> T_co:
         """Read the record at `index`, from 0 to the length minus 1."""
 
 
@@ -94,9 +95,7 @@ class MapDataset(Generic[T], metaclass=_MapDatasetFactories):
 
     _parents: tuple[MapDataset[Any], ...] = ()
 
-    def __init__(
-        self, parents: MapDataset[Any] | Sequence[MapDataset[Any]] = ()
-    ) -> None:
+    def __init__(self, parents: MapDataset[Any] | Sequence[MapDataset[Any]] = ()) -> None:
         self._parents = (parents,) if isinstance(parents, MapDataset) else tuple(parents)
 
     # Reading.
@@ -290,7 +289,7 @@ class MapDataset(Generic[T], metaclass=_MapDatasetFactories):
         self, transformations: transforms.Transformation | transforms.Transformations
     ) -> MapDataset[Any]:
         """Apply one transformation object, or a sequence of them."""
-        return nodes.apply_transformations(self, transformations)
+        return nodes.apply_transformations(self, transformations)  # type: ignore[no-any-return]
 
     def pipe(self, func: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """Return `func(self, *args, **kwargs)`."""

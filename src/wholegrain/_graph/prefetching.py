@@ -25,9 +25,7 @@ class ShardedIterDataset(InterleaveIterDataset[T]):
     def __init__(
         self, parent: IterDataset[T], num_workers: int, buffer_size: int, sequential: bool
     ) -> None:
-        super().__init__(
-            range(num_workers), cycle_length=num_workers, iter_buffer_size=buffer_size
-        )
+        super().__init__(range(num_workers), cycle_length=num_workers, iter_buffer_size=buffer_size)
         self._parents = (parent,)
         self._sequential = sequential
         self._num_workers = num_workers

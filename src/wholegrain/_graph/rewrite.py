@@ -25,7 +25,8 @@ def shard(dataset: IterDataset[Any], index: int, count: int, sequential: bool) -
     """
     if count == 1:
         return dataset
-    return _shard(dataset, index, count, sequential)
+    share: IterDataset[Any] = _shard(dataset, index, count, sequential)
+    return share
 
 
 def _shard(dataset: Any, index: int, count: int, sequential: bool) -> Any:
@@ -66,9 +67,7 @@ def _contiguous(dataset: MapDataset[Any], index: int, count: int) -> MapDataset[
     if isinstance(dataset, (SourceMapDataset, RangeMapDataset)) or not dataset.parents:
         start, stop = even_split(len(dataset), ShardOptions(index, count))
         return dataset[start:stop]
-    part = dataset.with_parents(
-        [_contiguous(parent, index, count) for parent in dataset.parents]
-    )
+    part = dataset.with_parents([_contiguous(parent, index, count) for parent in dataset.parents])
     if isinstance(part, RandomMapMapDataset):
         # Workers draw different numbers: those of the element's place in the whole.
         start, _ = even_split(len(dataset), ShardOptions(index, count))

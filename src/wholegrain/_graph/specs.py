@@ -15,4 +15,4 @@ def get_element_spec(ds: MapDataset[Any] | IterDataset[Any]) -> Any:
         NotImplementedError: If a stage cannot know, such as a source of any objects.
         ValueError: If a transformation does not say what it does.
     """
-    return ds._element_spec  # noqa: SLF001
+    return ds._element_spec

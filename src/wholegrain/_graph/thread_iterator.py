@@ -49,19 +49,23 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
                 self._count += 1
                 return next(self.parent)  # type: ignore[no-any-return]
             background = self._start()
-        element, self._state = background.take()
+        element, state = background.take()
         error = Background.error_of(element)
         if error is not None:
             self._stop()
+            if not isinstance(error, StopIteration):
+                self._state = state  # Behind the element that failed.
             raise error
+        self._state = state
         self._count += 1
         return element  # type: ignore[no-any-return]
 
     def _start(self) -> Background:
         parent = self.parent
         get_state = parent.get_state
-        # The state now is the one to give while nothing has been handed out.
-        self._state = get_state()
+        if self._state is None:
+            # The one to give while nothing has been handed out.
+            self._state = get_state()
 
         def step() -> tuple[Any, Any]:
             return next(parent), get_state()

@@ -1,5 +1,7 @@
 """The transformations, one file each. They do not know each other."""
 
+# Made of the ones above.
+from wholegrain._graph.apply import apply_transformations as apply_transformations
 from wholegrain._graph.nodes.batch import BatchIterDataset as BatchIterDataset
 from wholegrain._graph.nodes.batch import BatchMapDataset as BatchMapDataset
 from wholegrain._graph.nodes.cache import CacheIterDataset as CacheIterDataset
@@ -42,8 +44,5 @@ from wholegrain._graph.nodes.window_shuffle import (
 )
 from wholegrain._graph.nodes.zip import ZipIterDataset as ZipIterDataset
 from wholegrain._graph.nodes.zip import ZipMapDataset as ZipMapDataset
-
-# Made of the ones above.
-from wholegrain._graph.apply import apply_transformations as apply_transformations  # noqa: I001
 from wholegrain._graph.prefetching import multithread_prefetch as multithread_prefetch
 from wholegrain._graph.prefetching import process_prefetch as process_prefetch

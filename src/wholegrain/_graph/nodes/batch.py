@@ -123,8 +123,7 @@ class BatchMapDataset(OneParentMapNode[T]):
 
     def __str__(self) -> str:
         return (
-            f"BatchMapDataset(batch_size={self._batch_size},"
-            f" drop_remainder={self._drop_remainder})"
+            f"BatchMapDataset(batch_size={self._batch_size}, drop_remainder={self._drop_remainder})"
         )
 
 

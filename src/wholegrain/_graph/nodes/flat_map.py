@@ -57,9 +57,8 @@ class FlatMapMapDataset(OneParentMapNode[T]):
     def _split(self, element: Any) -> Sequence[Any]:
         if element is None:
             return ()
-        parts = self._transform.flat_map(element)
-        if not isinstance(parts, Sequence):
-            parts = list(parts)
+        given: Any = self._transform.flat_map(element)
+        parts: Sequence[Any] = given if isinstance(given, Sequence) else list(given)
         if len(parts) > self._transform.max_fan_out:
             raise ValueError(
                 f"`{transform_name(self._transform)}.flat_map` gave {len(parts)} parts, more than"

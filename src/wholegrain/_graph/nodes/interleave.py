@@ -100,7 +100,8 @@ class InterleaveIterDataset(IterNode[T]):
 
     @property
     def _element_spec(self) -> Any:
-        return self._datasets[0]._element_spec
+        first: Any = self._datasets[0]
+        return first._element_spec
 
     def __str__(self) -> str:
         return (
@@ -146,10 +147,8 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
             iterator = slots[slot] if slots else None
             if iterator is not None:
                 try:
-                    if self._probe.due():
-                        element = self._probe_next(iterator)
-                    else:
-                        element = next(iterator)
+                    probed = self._probe.due()
+                    element = self._probe_next(iterator) if probed else next(iterator)
                 except StopIteration:
                     self._end_slot(slot)
                     continue

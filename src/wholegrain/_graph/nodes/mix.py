@@ -4,6 +4,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from wholegrain._core import tree
 from wholegrain._core.errors import add_stage_note
 from wholegrain._core.mixture import Mixture, integer_weights
@@ -17,9 +19,7 @@ from wholegrain.transforms import DatasetSelectionMap
 class MixedMapDataset(ManyParentsMapNode[T]):
     """Several datasets mixed by weight, by index."""
 
-    def __init__(
-        self, datasets: Sequence[MapDataset[T]], weights: Sequence[float] | None
-    ) -> None:
+    def __init__(self, datasets: Sequence[MapDataset[T]], weights: Sequence[float] | None) -> None:
         super().__init__(tuple(datasets))
         self._weights = integer_weights(len(self._parents), weights)
         self._mixture = Mixture(self._weights)
@@ -36,8 +36,7 @@ class MixedMapDataset(ManyParentsMapNode[T]):
         total = sum(self._weights)
         # In doubles and in this order, because the lengths are Grain's.
         longest = min(
-            length / (weight / total)
-            for length, weight in zip(lengths, self._weights, strict=True)
+            length / (weight / total) for length, weight in zip(lengths, self._weights, strict=True)
         )
         self._length = min(sys.maxsize, int(longest))
 
@@ -83,8 +82,6 @@ class SelectedMapDataset(ManyParentsMapNode[T]):
 
 
 def _as_array(places: Sequence[tuple[int, int]]) -> Any:
-    import numpy as np
-
     return np.array(places, dtype=np.int64).reshape(-1, 2)
 
 
@@ -159,7 +156,8 @@ class MixedDatasetIterator(DatasetIterator[T]):
         component = self._mixture.component(index)
         self._index = index + 1
         try:
-            return next(self._parents[component])
+            element: T = next(self._parents[component])
+            return element
         except StopIteration:
             self._stop = True
             raise

@@ -1,5 +1,6 @@
 """Batches of another size."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,9 +26,7 @@ class RebatchIterDataset(OneParentIterNode[T]):
     def __init__(self, parent: Any, batch_size: int, drop_remainder: bool = False) -> None:
         super().__init__(parent)
         if batch_size <= 0:
-            raise ValueError(
-                f"A batch needs at least one row, but got batch_size={batch_size}."
-            )
+            raise ValueError(f"A batch needs at least one row, but got batch_size={batch_size}.")
         self._batch_size = batch_size
         self._drop_remainder = drop_remainder
 
@@ -54,9 +53,7 @@ class RebatchIterDataset(OneParentIterNode[T]):
 class RebatchDatasetIterator(TransformIterator[T]):
     """A position among the rows of the parent's batch, that batch's position kept beside it."""
 
-    def __init__(
-        self, parent: DatasetIterator[Any], batch_size: int, drop_remainder: bool
-    ) -> None:
+    def __init__(self, parent: DatasetIterator[Any], batch_size: int, drop_remainder: bool) -> None:
         super().__init__(parent)
         self._batch_size = batch_size
         self._drop_remainder = drop_remainder
@@ -85,7 +82,11 @@ class RebatchDatasetIterator(TransformIterator[T]):
 
     def _read_batch(self) -> None:
         before = self.parent.get_state()
-        batch = next(self.parent)
+        try:
+            batch = next(self.parent)
+        except StopIteration:
+            self._before_batch = before
+            raise
         rows = len(tree.leaves(batch)[0])
         if not rows:
             raise ValueError(
@@ -103,10 +104,8 @@ class RebatchDatasetIterator(TransformIterator[T]):
         self._before_batch = self.parent.get_state()
         self._batch, self._rows, self._next_row = None, 0, 0
         if next_row:
-            try:
+            with contextlib.suppress(StopIteration):
                 self._read_batch()
-            except StopIteration:
-                return
             self._next_row = next_row
 
     def close(self) -> None:

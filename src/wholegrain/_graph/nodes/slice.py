@@ -21,8 +21,6 @@ class SliceMapDataset(IndexTransform[T]):
 
     def __init__(self, parent: MapDataset[T], sl: builtins.slice) -> None:
         super().__init__(parent)
-        if not isinstance(sl, builtins.slice):
-            raise ValueError(f"`slice` takes a slice or a sequence of indices, but got {sl!r}.")
         self._slice = sl
         self._follow_parents()
 
@@ -40,7 +38,7 @@ class SliceMapDataset(IndexTransform[T]):
         if not self._length:
             raise ZeroDivisionError(f"{self} is empty: there is no element to read.")
         epoch, position = divmod(index, self._length)
-        return self._start + position * self._step + epoch * self._parent_length  # type: ignore[no-any-return]
+        return self._start + position * self._step + epoch * self._parent_length
 
     def __str__(self) -> str:
         return f"SliceMapDataset[{self._start}:{self._stop}:{self._step}]"
@@ -70,7 +68,7 @@ class IndexedMapDataset(IndexTransform[T]):
         epoch, position = divmod(index, len(self._indices))
         if isinstance(index, int):
             return int(self._indices[position]) + epoch * self._parent_length
-        return self._indices[position] + epoch * self._parent_length  # type: ignore[no-any-return]
+        return self._indices[position] + epoch * self._parent_length
 
     def __str__(self) -> str:
         return f"IndexedMapDataset[{len(self._indices)} indices]"
@@ -82,8 +80,7 @@ def _as_indices(indices: Any) -> Indices:
     if isinstance(indices, np.ndarray) and indices.ndim == 1 and indices.dtype.kind in "iu":
         return indices.astype(np.int64)
     if isinstance(indices, (str, bytes)) or not isinstance(indices, Sequence | np.ndarray):
-        # The released Grain says ValueError here, its next version TypeError.
-        raise _NotIndicesError(
+        raise TypeError(
             "`slice` takes a slice object or a sequence of indices, but got"
             f" {indices!r}. For one element use `ds[index]`."
         )
@@ -94,10 +91,6 @@ def _index(index: Any) -> int:
     try:
         return operator.index(index)
     except TypeError:
-        raise _NotIndicesError(
+        raise TypeError(
             f"`slice` takes whole numbers as indices, but one of them is {index!r}."
         ) from None
-
-
-class _NotIndicesError(TypeError, ValueError):
-    """Something that is neither a slice nor a sequence of indices."""

@@ -24,9 +24,7 @@ class ThreadPrefetchIterDataset(OneParentIterNode[T]):
         self._prefetch_buffer_size = prefetch_buffer_size
 
     def open(self) -> DatasetIterator[T]:
-        return ThreadPrefetchDatasetIterator(
-            self._parent.__iter__(), self._prefetch_buffer_size
-        )
+        return ThreadPrefetchDatasetIterator(self._parent.__iter__(), self._prefetch_buffer_size)
 
     def __str__(self) -> str:
         return f"ThreadPrefetchIterDataset(prefetch_buffer_size={self._prefetch_buffer_size})"

@@ -1,5 +1,6 @@
 """A random order within windows, for datasets that are read in order."""
 
+import contextlib
 import operator
 from typing import Any
 
@@ -26,16 +27,13 @@ class WindowShuffleIterDataset(OneParentIterNode[T]):
         seed = operator.index(seed)
         if not 0 <= seed < 2**32:
             raise ValueError(
-                "`WindowShuffleIterDataset` needs a seed from 0 to 2**32 - 1, but got"
-                f" seed={seed}."
+                f"`WindowShuffleIterDataset` needs a seed from 0 to 2**32 - 1, but got seed={seed}."
             )
         self._window_size = window_size
         self._seed = seed
 
     def open(self) -> DatasetIterator[T]:
-        return WindowShuffleDatasetIterator(
-            self._parent.__iter__(), self._window_size, self._seed
-        )
+        return WindowShuffleDatasetIterator(self._parent.__iter__(), self._window_size, self._seed)
 
     def __str__(self) -> str:
         return f"WindowShuffleIterDataset(window_size={self._window_size})"
@@ -52,10 +50,13 @@ class WindowShuffleDatasetIterator(TransformIterator[T]):
         self._window_start = parent.get_state()
         self._window_index = 0
         self._pos_in_window = 0
+        self._is_last = False  # A window that is not full ends the data.
 
     def __next__(self) -> T:
         position = self._pos_in_window
         if position >= len(self._window):
+            if self._is_last:
+                raise StopIteration
             self._fill(self._window_index)
             position = 0
         element = self._window[position]
@@ -75,6 +76,7 @@ class WindowShuffleDatasetIterator(TransformIterator[T]):
             self._stand_at(self.parent.get_state())
             raise
         self._stand_at(start)
+        self._is_last = 0 < len(window) < self._window_size
         if not window:
             raise StopIteration
         order = permutation(len(window), (self._seed + window_index) % 2**32)
@@ -93,6 +95,7 @@ class WindowShuffleDatasetIterator(TransformIterator[T]):
         self._window = []
         self._window_start = window_start
         self._pos_in_window = 0
+        self._is_last = False
 
     def get_state(self) -> State:
         return {
@@ -109,10 +112,8 @@ class WindowShuffleDatasetIterator(TransformIterator[T]):
         self._window_index = window_index
         if position:
             window_start = self._window_start
-            try:
+            with contextlib.suppress(StopIteration):
                 self._fill(window_index)
-            except StopIteration:
-                pass
             # If all of the window has been given, its number is the next one's already; its
             # order does not matter any more.
             self._window_start = window_start
@@ -120,4 +121,5 @@ class WindowShuffleDatasetIterator(TransformIterator[T]):
 
     def close(self) -> None:
         self._window = []
+        self._is_last = False
         super().close()

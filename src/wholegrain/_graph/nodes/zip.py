@@ -9,7 +9,7 @@ from wholegrain._graph.kinds import IterNode, MapNode
 from wholegrain._graph.map_dataset import MapDataset
 
 
-class ZipMapDataset(MapNode[tuple[T, ...]]):
+class ZipMapDataset(MapNode[tuple[Any, ...]]):
     """The elements of several datasets at the same index, as a tuple.
 
     Args:
@@ -17,7 +17,7 @@ class ZipMapDataset(MapNode[tuple[T, ...]]):
             the tuple.
     """
 
-    def __init__(self, parents: Sequence[MapDataset[T]]) -> None:
+    def __init__(self, parents: Sequence[MapDataset[Any]]) -> None:
         super().__init__(tuple(parents))
         self._follow_parents()
 
@@ -35,10 +35,10 @@ class ZipMapDataset(MapNode[tuple[T, ...]]):
     def __len__(self) -> int:
         return self._length
 
-    def getitem(self, index: int) -> tuple[T, ...]:
+    def getitem(self, index: int) -> tuple[Any, ...]:
         return tuple([parent.getitem(index) for parent in self._parents])
 
-    def getitems(self, indices: Indices) -> Sequence[tuple[T, ...]]:
+    def getitems(self, indices: Indices) -> Sequence[tuple[Any, ...]]:
         columns = [parent.getitems(indices) for parent in self._parents]
         return list(zip(*columns, strict=True))
 
