@@ -1,0 +1,100 @@
+"""Where two elements differ: types, dtypes, shapes and values, however deep."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+
+def difference(expected: Any, found: Any, *, key_order: bool = False) -> str | None:
+    """Say where two elements differ, or return None if they are the same.
+
+    Types, dtypes and shapes count; NaN equals NaN. Containers, dataclasses and objects without
+    an `==` of their own are compared by what is in them.
+
+    Args:
+        expected: An element, of any type.
+        found: The element to compare with it.
+        key_order: Whether the keys of mappings have to come in the same order.
+
+    Example:
+        >>> difference({"x": np.zeros(2)}, {"x": np.zeros(3)})
+        "at ['x']: the shape is (3,), not (2,)"
+    """
+    for path, problem in _differences(expected, found, "", key_order):
+        return f"at {path}: {problem}" if path else problem
+    return None
+
+
+def _differences(
+    expected: Any, found: Any, path: str, key_order: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield a path and a sentence for each difference."""
+    if expected is found:
+        return
+    if type(expected) is not type(found):
+        yield path, f"the type is {_type_name(found)}, not {_type_name(expected)}"
+    elif isinstance(expected, Mapping):
+        if set(expected) != set(found):
+            yield path, f"the keys are {list(found)}, not {list(expected)}"
+            return
+        if key_order and list(expected) != list(found):
+            yield path, f"the order of the keys is {list(found)}, not {list(expected)}"
+        for key in expected:
+            yield from _differences(expected[key], found[key], f"{path}[{key!r}]", key_order)
+    elif isinstance(expected, (list, tuple)):
+        if len(expected) != len(found):
+            yield path, f"the length is {len(found)}, not {len(expected)}"
+            return
+        for place, (one, other) in enumerate(zip(expected, found, strict=True)):
+            yield from _differences(one, other, f"{path}[{place}]", key_order)
+    elif isinstance(expected, (np.ndarray, np.generic)) or _is_array_like(expected):
+        yield from _array_differences(np.asarray(expected), np.asarray(found), path, key_order)
+    elif isinstance(expected, float) and math.isnan(expected) and math.isnan(found):
+        return
+    elif dataclasses.is_dataclass(expected):
+        for field in dataclasses.fields(expected):
+            one, other = getattr(expected, field.name), getattr(found, field.name)
+            yield from _differences(one, other, f"{path}.{field.name}", key_order)
+    elif type(expected).__eq__ is object.__eq__ and hasattr(expected, "__dict__"):
+        yield from _differences(vars(expected), vars(found), path, key_order)
+    elif not bool(expected == found):
+        yield path, f"{show(found)} is not {show(expected)}"
+
+
+def _array_differences(
+    expected: np.ndarray[Any, Any], found: np.ndarray[Any, Any], path: str, key_order: bool
+) -> Iterator[tuple[str, str]]:
+    if expected.dtype != found.dtype:
+        yield path, f"the dtype is {found.dtype}, not {expected.dtype}"
+    elif expected.shape != found.shape:
+        yield path, f"the shape is {found.shape}, not {expected.shape}"
+    elif expected.dtype.hasobject:
+        for place in np.ndindex(expected.shape):
+            where = f"{path}[{', '.join(map(str, place))}]"
+            yield from _differences(expected[place], found[place], where, key_order)
+    elif expected.tobytes() != found.tobytes():
+        # NaN is the one value that is not equal to itself.
+        same = (expected == found) | ((expected != expected) & (found != found))
+        for place in np.argwhere(~np.asarray(same)):
+            index = tuple(place.tolist())
+            where = f"{path}{list(index)}" if index else path
+            yield where, f"{found[index]} is not {expected[index]}"
+
+
+def _is_array_like(value: Any) -> bool:
+    """Whether numpy reads `value`, as it does arrays of jax and torch."""
+    return hasattr(value, "__array__") and hasattr(value, "dtype") and hasattr(value, "shape")
+
+
+def _type_name(value: Any) -> str:
+    cls = type(value)
+    return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__name__}"
+
+
+def show(value: Any) -> str:
+    """Print `value`, or the ends of it if it is long."""
+    text = repr(value)
+    return text if len(text) <= 300 else f"{text[:200]} ... {text[-90:]}"

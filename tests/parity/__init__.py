@@ -1,0 +1,1 @@
+"""The same pipeline in Grain and here: names, elements, states, errors."""
