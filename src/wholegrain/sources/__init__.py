@@ -1,0 +1,44 @@
+"""Where records come from: files of many formats, arrays, and shared memory.
+
+Each format's library is imported when a source of that format is made, not before.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from wholegrain.sources.protocol import RandomAccessDataSource as RandomAccessDataSource
+
+if TYPE_CHECKING:
+    from wholegrain.sources.array_record import ArrayRecordDataSource as ArrayRecordDataSource
+    from wholegrain.sources.arrow import ArrowDataSource as ArrowDataSource
+    from wholegrain.sources.bagz import BagzDataSource as BagzDataSource
+    from wholegrain.sources.folder import FolderDataSource as FolderDataSource
+    from wholegrain.sources.memory import RangeDataSource as RangeDataSource
+    from wholegrain.sources.memory import SharedMemoryDataSource as SharedMemoryDataSource
+    from wholegrain.sources.npy import NpyDataSource as NpyDataSource
+    from wholegrain.sources.parquet import ParquetDataSource as ParquetDataSource
+    from wholegrain.sources.tfrecord import TFRecordDataSource as TFRecordDataSource
+
+_MODULES = {
+    "ArrayRecordDataSource": "array_record",
+    "ArrowDataSource": "arrow",
+    "BagzDataSource": "bagz",
+    "FolderDataSource": "folder",
+    "NpyDataSource": "npy",
+    "ParquetDataSource": "parquet",
+    "RangeDataSource": "memory",
+    "SharedMemoryDataSource": "memory",
+    "TFRecordDataSource": "tfrecord",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*_MODULES, "RandomAccessDataSource"})

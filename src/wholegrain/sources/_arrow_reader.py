@@ -1,0 +1,85 @@
+"""One Arrow file, in the file or in the stream format: its batches of rows."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from wholegrain.sources import _remote
+from wholegrain.sources._arrow import Form, chosen_types, has_nulls, is_exact, pa, plain
+from wholegrain.sources._arrow_columns import Columns
+from wholegrain.sources._errors import CorruptFileError, missing_file
+from wholegrain.sources._files import open_file
+from wholegrain.sources._optional import require
+
+_ipc: Any = require("pyarrow.ipc", extra="arrow", purpose="Reading Arrow files")
+_MAGIC = b"ARROW1"
+
+
+class ArrowFileReader:
+    """The batches of an Arrow file. Several threads may read at once."""
+
+    def __init__(self, path: str, columns: Sequence[str] | None) -> None:
+        self.path = path
+        self._batch: Callable[[int], Any]
+        try:
+            count = self._open()
+            self.piece_rows: list[int] = [self._batch(piece).num_rows for piece in range(count)]
+        except FileNotFoundError as error:
+            raise missing_file(path) from error
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptFileError(
+                f"{path!r} cannot be read as an Arrow file; it may be cut off or of another"
+                f" format. Arrow says: {error}"
+            ) from error
+        self.types = chosen_types(path, self._schema, columns)
+
+    def _open(self) -> int:
+        """Open the file, and return the number of its batches."""
+        if _remote.is_remote(self.path):
+            file = open_file(self.path)
+            self._memory = pa.py_buffer(file.read(0, file.size))
+        else:
+            self._memory = pa.memory_map(self.path).read_buffer()
+        if self._memory[: len(_MAGIC)].to_pybytes() == _MAGIC:
+            reader = _ipc.open_file(pa.BufferReader(self._memory))
+            self._batch = reader.get_batch
+            count = int(reader.num_record_batches)
+        else:
+            # The batches of a stream can only be found one after another.
+            reader = _ipc.open_stream(pa.BufferReader(self._memory))
+            batches = list(reader)
+            self._batch = batches.__getitem__
+            count = len(batches)
+        self._schema = reader.schema
+        return count
+
+    def _column(self, piece: int, name: str) -> Any:
+        array = self._batch(piece).column(self._schema.get_field_index(name))
+        return plain(pa.chunked_array([array]))
+
+    def has_nulls(self, piece: int, name: str) -> bool:
+        """Return whether a value of a column, or an item of its lists, is missing."""
+        return has_nulls(self._column(piece, name))
+
+    def is_exact(self, piece: int, name: str) -> bool:
+        """Return whether all integers of a column are floats without loss."""
+        return is_exact(self._column(piece, name))
+
+    def columns(self, piece: int, forms: Mapping[str, Form]) -> Columns:
+        """Return the rows of a batch, to be taken in any order."""
+        batch = self._batch(piece)
+        arrays = [batch.column(self._schema.get_field_index(name)) for name in self.types]
+        columns = Columns(
+            list(self.types),
+            [plain(pa.chunked_array([array])) for array in arrays],
+            [forms.get(name, Form.AS_IS) for name in self.types],
+        )
+        if all(self._is_mapped(array) for array in arrays):
+            columns.nbytes = 0  # they only point to the file
+        return columns
+
+    def _is_mapped(self, array: Any) -> bool:
+        start, stop = self._memory.address, self._memory.address + self._memory.size
+        return all(buffer is None or start <= buffer.address < stop for buffer in array.buffers())
+
+    def close(self) -> None:
+        """Do nothing: the file is let go when nothing refers to its memory."""

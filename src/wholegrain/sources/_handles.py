@@ -1,0 +1,74 @@
+"""Open files of a source: opened when first read, in each process for itself."""
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+H = TypeVar("H")
+
+# A forked child never closes what its parent opened: closing may wait for threads that only
+# the parent has. What the child finds open is put here and left alone.
+_left_to_the_parent: list[dict[int, Any]] = []
+
+
+def _most_open_files() -> int:
+    """Return how many files one source may hold open: most of what the system allows."""
+    try:
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    except (ImportError, OSError):
+        return 512
+    return 65536 if soft < 0 else max(16, soft * 3 // 4)
+
+
+class Handles(Generic[H]):
+    """The open files of one source, by number.
+
+    Reads from many threads share a handle. When too many files are open, the one opened first
+    is let go; a thread that is still reading from it keeps it alive until it has finished.
+
+    Args:
+        open: Opens the file of a number.
+        close: Closes a handle when the source is closed. Not called for handles let go.
+    """
+
+    def __init__(self, open: Callable[[int], H], close: Callable[[H], None]) -> None:
+        self._open = open
+        self._close = close
+        self._most = _most_open_files()
+        self._start()
+
+    def _start(self) -> None:
+        self._lock = threading.Lock()
+        self._handles: dict[int, H] = {}
+        self._pid = os.getpid()
+
+    def get(self, number: int) -> H:
+        """Return the handle of file `number`, opening it if need be."""
+        if self._pid != os.getpid():
+            _left_to_the_parent.append(self._handles)
+            self._start()
+        handle = self._handles.get(number)
+        return self._open_once(number) if handle is None else handle
+
+    def _open_once(self, number: int) -> H:
+        with self._lock:
+            handle = self._handles.get(number)
+            if handle is None:
+                while len(self._handles) >= self._most:
+                    del self._handles[next(iter(self._handles))]
+                handle = self._open(number)
+                self._handles[number] = handle
+            return handle
+
+    def close(self) -> None:
+        """Close all handles. Later reads open them again."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            handles = list(self._handles.values())
+            self._handles = {}
+        for handle in handles:
+            self._close(handle)

@@ -1,0 +1,23 @@
+"""Libraries that only some sources need, imported when such a source is made."""
+
+import importlib
+from types import ModuleType
+
+
+def require(module: str, *, extra: str, purpose: str) -> ModuleType:
+    """Import `module`, or say what to install.
+
+    Args:
+        module: The module's full name.
+        extra: The extra of wholegrain that installs it.
+        purpose: What it is needed for, as the beginning of a sentence.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise ImportError(
+            f"{purpose} needs the package `{package}`, which could not be imported ({error})."
+            f" Install it with `pip install 'wholegrain[{extra}]'`.",
+            name=package,
+        ) from error

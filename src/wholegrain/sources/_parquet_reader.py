@@ -1,0 +1,178 @@
+"""One Parquet file: its row groups, and the rows in them."""
+
+import itertools
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from wholegrain.sources import _remote
+from wholegrain.sources._arrow import (
+    LARGEST_EXACT,
+    Form,
+    Row,
+    chosen_types,
+    common_forms,
+    has_nulls,
+    is_exact,
+    item_type,
+    pa,
+    plain,
+    rows,
+    to_values,
+)
+from wholegrain.sources._arrow_columns import Columns
+from wholegrain.sources._errors import missing_file
+from wholegrain.sources._files import FileStream, open_file
+from wholegrain.sources._optional import require
+
+_pq: Any = require("pyarrow.parquet", extra="parquet", purpose="Reading Parquet files")
+
+
+class ParquetFileReader:
+    """A Parquet file, read a row group at a time. Several threads may read at once.
+
+    Args:
+        path: A file, or the address of an object in a store.
+        columns: The columns to read, in that order; by default all.
+        use_threads: Whether Arrow may decode columns in threads of its own.
+        read_kwargs: More arguments of `pyarrow.parquet.ParquetFile`.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        columns: Sequence[str] | None = None,
+        *,
+        use_threads: bool = True,
+        **read_kwargs: Any,
+    ) -> None:
+        self.path = path
+        self._columns = None if columns is None else list(columns)
+        self._use_threads = use_threads
+        self._read_kwargs = read_kwargs
+        self._lock = threading.Lock()
+        self._metadata: Any = None
+        self._idle = [self._open()]
+        self._metadata = metadata = self._idle[0].metadata
+        schema = self._idle[0].schema_arrow
+        self.types = chosen_types(path, schema, columns)
+        self._leaves = _first_leaves(schema)
+        self.piece_rows: list[int] = [
+            metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)
+        ]
+
+    def columns(self, piece: int, forms: Mapping[str, Form]) -> Columns:
+        """Return the rows of a row group, to be taken in any order."""
+        table = self._read(piece)
+        columns = [plain(table.column(name)) for name in self.types]
+        return Columns(
+            list(self.types), columns, [forms.get(name, Form.AS_IS) for name in self.types]
+        )
+
+    def forms(self) -> Mapping[str, Form]:
+        """Return what the values of columns have to become, for this file alone."""
+        return common_forms([self])
+
+    def blocks(
+        self, piece: int, forms: Mapping[str, Form], start: int, block_rows: int
+    ) -> Iterator[list[Row]]:
+        """Yield the rows of a row group from `start` on, in lists of `block_rows`.
+
+        The row group is decoded at once; rows are made of it a block at a time.
+        """
+        table = self._read(piece)
+        values = [
+            to_values(plain(table.column(name)), forms.get(name, Form.AS_IS)) for name in self.types
+        ]
+        num_rows = table.num_rows
+        del table
+        names = list(self.types)
+        for begin in range(start, num_rows, block_rows):
+            block = slice(begin, begin + block_rows)
+            yield rows(names, [column[block] for column in values])
+
+    def has_nulls(self, piece: int, name: str) -> bool:
+        """Return whether a value of a column, or an item of its lists, is missing."""
+        statistics = self._statistics(piece, name)
+        if statistics is not None and statistics.has_null_count:
+            if statistics.null_count == 0:
+                return False
+            if item_type(self.types[name]) is None:
+                return True
+            # For lists the count does not say whether a list or an item of it is missing.
+        return has_nulls(plain(self._read(piece, [name]).column(0)))
+
+    def is_exact(self, piece: int, name: str) -> bool:
+        """Return whether all integers of a column are floats without loss."""
+        statistics = self._statistics(piece, name)
+        if statistics is not None and statistics.has_min_max:
+            low, high = statistics.min, statistics.max
+            if isinstance(low, int) and isinstance(high, int):
+                return low >= -LARGEST_EXACT and high <= LARGEST_EXACT
+        return is_exact(plain(self._read(piece, [name]).column(0)))
+
+    def _statistics(self, piece: int, name: str) -> Any:
+        """Return what the file says about the values of a column in a row group, or None."""
+        return self._metadata.row_group(piece).column(self._leaves[name]).statistics
+
+    def close(self) -> None:
+        """Close the file. A later read opens it again."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for file in idle:
+            file.close()
+
+    def _read(self, piece: int, columns: Sequence[str] | None = None) -> Any:
+        """Return a row group, or some columns of it, as a table."""
+        columns = self._columns if columns is None else columns
+        # Each thread uses a reader of its own: whether one can be shared is not promised.
+        with self._lock:
+            file = self._idle.pop() if self._idle else None
+        if file is None:
+            file = self._open()
+        try:
+            with self._explained(f", row group {piece}"):
+                return file.read_row_group(piece, columns=columns, use_threads=self._use_threads)
+        finally:
+            with self._lock:
+                self._idle.append(file)
+
+    def _open(self) -> Any:
+        kwargs: dict[str, Any] = {"metadata": self._metadata, **self._read_kwargs}
+        with self._explained():
+            if not _remote.is_remote(self.path):
+                return _pq.ParquetFile(self.path, **kwargs)
+            stream = pa.PythonFile(FileStream(open_file(self.path)), mode="r")
+            # Few large reads instead of one for each column of each row group.
+            return _pq.ParquetFile(stream, **{"pre_buffer": True, **kwargs})
+
+    @contextmanager
+    def _explained(self, where: str = "") -> Iterator[None]:
+        """Name the file in what Arrow raises about it."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise missing_file(self.path) from error
+        except pa.ArrowException as error:
+            raise type(error)(f"{self.path!r}{where}: {error}") from error
+        except OSError as error:
+            raise OSError(f"{self.path!r}{where}: {error}") from error
+
+
+def _first_leaves(schema: Any) -> dict[str, int]:
+    """Return at which of the file's physical columns each column begins."""
+    counts = [_count_leaves(field.type) for field in schema]
+    return dict(zip(schema.names, itertools.accumulate(counts, initial=0), strict=False))
+
+
+def _count_leaves(kind: Any) -> int:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _count_leaves(kind.storage_type)
+    if pa.types.is_map(kind):
+        return _count_leaves(kind.key_type) + _count_leaves(kind.item_type)
+    if pa.types.is_struct(kind):
+        return sum(_count_leaves(kind.field(index).type) for index in range(kind.num_fields))
+    if pa.types.is_nested(kind) and hasattr(kind, "value_type"):
+        return _count_leaves(kind.value_type)
+    return 1

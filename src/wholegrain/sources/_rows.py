@@ -1,0 +1,132 @@
+"""Rows of files that store them in pieces: Parquet's row groups, Arrow's batches."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from wholegrain._core.types import Indices
+from wholegrain.sources import _paths
+from wholegrain.sources._cache import BoundedCache
+from wholegrain.sources._handles import Handles
+from wholegrain.sources._sharded import ShardedDataSource
+
+if TYPE_CHECKING:
+    from wholegrain.sources._arrow import Form
+    from wholegrain.sources._arrow_columns import Columns
+
+_MOST_THREADS = 16
+
+
+class PieceReader(Protocol):
+    """An open file whose rows are stored in pieces. Several threads may read at once."""
+
+    path: str
+    types: dict[str, Any]  # the columns to read, in the order in which rows have them
+    piece_rows: list[int]
+
+    def has_nulls(self, piece: int, name: str) -> bool:
+        """Return whether a value of a column, or an item of its lists, is missing."""
+        ...
+
+    def is_exact(self, piece: int, name: str) -> bool:
+        """Return whether all integers of a column are floats without loss."""
+        ...
+
+    def columns(self, piece: int, forms: "Mapping[str, Form]") -> "Columns":
+        """Return the rows of a piece, to be taken in any order."""
+        ...
+
+    def close(self) -> None:
+        """Close the file."""
+        ...
+
+
+class RowsDataSource(ShardedDataSource[dict[str, Any]]):
+    """Base of the sources of rows.
+
+    A format says how a file is opened; pieces that were decoded are kept for the next read.
+    """
+
+    def __init__(self, columns: Sequence[str] | None, cache_bytes: int) -> None:
+        if isinstance(columns, str):
+            raise TypeError(f"`columns` has to be a sequence of names, but got {columns!r}.")
+        self._columns = None if columns is None else list(columns)
+        self._cache_bytes = cache_bytes
+        self._files: list[str] = []
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._readers = Handles(self._open, _close)
+        self._pieces: BoundedCache[Columns] = BoundedCache(self._cache_bytes)
+
+    @abstractmethod
+    def _open(self, file: int) -> PieceReader:
+        """Open a file."""
+
+    def _use_files(self, paths: Any) -> None:
+        """Open all files, to learn how many rows they have and of which types."""
+        # It needs pyarrow, which importing this module does not.
+        from wholegrain.sources._arrow import check_same_columns, common_forms
+
+        self._files = _paths.expand_all(paths, of=type(self).__name__)
+        with ThreadPoolExecutor(min(_MOST_THREADS, len(self._files))) as pool:
+            readers = list(pool.map(self._open, range(len(self._files))))
+        check_same_columns(readers)
+        self._forms = common_forms(readers)
+        self._piece_ends = [np.cumsum(reader.piece_rows, dtype=np.int64) for reader in readers]
+        self._set_counts([int(ends[-1]) if len(ends) else 0 for ends in self._piece_ends])
+        for reader in readers:
+            reader.close()
+
+    @property
+    def paths(self) -> list[str]:
+        """The names of the files."""
+        return list(self._files)
+
+    def __repr__(self) -> str:
+        columns = "" if self._columns is None else f", columns={self._columns}"
+        return f"{type(self).__name__}({self._identity()}{columns}, len={len(self)})"
+
+    def _identity(self) -> str:
+        return _paths.summary(self._files)
+
+    def _piece(self, file: int, piece: int) -> "Columns":
+        def decode() -> "tuple[Columns, int]":
+            columns = self._readers.get(file).columns(piece, self._forms)
+            return columns, columns.nbytes
+
+        return self._pieces.get((file, piece), decode)
+
+    def _read_one(self, file: int, position: int) -> dict[str, Any]:
+        ends = self._piece_ends[file]
+        piece = int(ends.searchsorted(position, side="right"))
+        return self._piece(file, piece).row(position - int(ends[piece - 1]) if piece else position)
+
+    def _read_many(self, file: int, positions: Indices) -> Sequence[dict[str, Any]]:
+        ends = self._piece_ends[file]
+        found: list[dict[str, Any]] = []
+        while len(found) < len(positions):
+            start = len(found)
+            piece = int(ends.searchsorted(positions[start], side="right"))
+            stop = int(positions.searchsorted(ends[piece]))
+            first = ends[piece - 1] if piece else 0
+            found.extend(self._piece(file, piece).rows(positions[start:stop] - first))
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            name: value
+            for name, value in self.__dict__.items()
+            if name not in ("_readers", "_pieces")
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._prepare()
+
+
+def _close(reader: PieceReader) -> None:
+    reader.close()

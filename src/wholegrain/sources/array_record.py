@@ -1,0 +1,317 @@
+"""ArrayRecord files, read with the `array_record` library."""
+
+import dataclasses
+import hashlib
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, NoReturn, Protocol, Self, runtime_checkable
+
+import numpy as np
+
+from wholegrain._core.types import Indices
+from wholegrain.sources import _paths
+from wholegrain.sources._errors import CorruptFileError, PathTypeError, missing_file
+from wholegrain.sources._handles import Handles
+from wholegrain.sources._optional import require
+from wholegrain.sources._sharded import ShardedDataSource
+
+_logger = logging.getLogger(__name__)
+_RANGE = re.compile(r"(?P<path>.*)\[(?P<start>\d+):(?P<stop>\d+)\]", re.DOTALL)
+_MOST_THREADS = 64
+# What the reader fetches at least: little from a disk, more over a network.
+_BUFFER_BYTES = 4096
+_REMOTE_BUFFER_BYTES = 32768
+
+
+@runtime_checkable
+class FileInstruction(Protocol):
+    """A part of a file, as TFDS describes it."""
+
+    filename: str
+    skip: int
+    take: int
+    examples_in_shard: int
+
+
+Path = str | os.PathLike[str] | FileInstruction
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Part:
+    """Records `start` to `stop - 1` of a file; to its end when `stop` is not known."""
+
+    path: str
+    start: int = 0
+    stop: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Reader:
+    """An open file, and how its records lie in it."""
+
+    read: Callable[..., list[bytes]]
+    close: Callable[[], None]
+    group_size: int
+    remote: bool
+
+
+class ArrayRecordDataSource(ShardedDataSource[bytes]):
+    """The records of ArrayRecord files, as bytes, in the order of `paths`.
+
+    Whole files are opened once, when the source is made, to count their records. Parts of files
+    are taken at their word, and checked when the file is first read.
+
+    Args:
+        paths: A file, or a sequence of files. Each is a path; a part of a file,
+            `"file.array_record[100:200]"`; a glob pattern such as `"train-*.array_record"`,
+            whose files come in the order of their names; a sharded name such as
+            `"train.array_record@16"`; or an object with `filename`, `skip`, `take` and
+            `examples_in_shard`. Names that begin with `gs://` are read from the store.
+        reader_options: Options of the `array_record` library's reader, such as
+            `{"index_storage_option": "offloaded"}`.
+
+    Example:
+        >>> source = ArrayRecordDataSource("data/train-*.array_record")
+        >>> ds = wg.MapDataset.source(source).shuffle(seed=1).map(parse)
+    """
+
+    def __init__(
+        self, paths: Path | Sequence[Path], reader_options: Mapping[str, str] | None = None
+    ) -> None:
+        self._module = _library()
+        self._options = _option_string(reader_options)
+        self._parts = _parts(paths)
+        self._set_counts(self._count())
+        self._readers = Handles(self._open, _close)
+
+    @property
+    def paths(self) -> list[str]:
+        """The names of the files, without ranges."""
+        return [part.path for part in self._parts]
+
+    def __repr__(self) -> str:
+        digest = hashlib.sha1(usedforsecurity=False)
+        for part in self._parts:
+            digest.update(part.path.encode())
+        return f"{type(self).__name__}(hash_of_paths={digest.hexdigest()})"
+
+    def _count(self) -> list[int]:
+        """Return the number of records of each part, asking the files where it is not known."""
+        whole = [part.path for part in self._parts if part.stop is None]
+        if len(whole) > 1:
+            with ThreadPoolExecutor(min(_MOST_THREADS, len(whole))) as pool:
+                counted = dict(zip(whole, pool.map(self._count_file, whole), strict=True))
+        else:
+            counted = {path: self._count_file(path) for path in whole}
+        return [
+            counted[part.path] if part.stop is None else part.stop - part.start
+            for part in self._parts
+        ]
+
+    def _count_file(self, path: str) -> int:
+        reader = self._open_file(path)
+        count: int = reader.num_records()
+        reader.close()
+        return count
+
+    def _open_file(self, path: str) -> Any:
+        remote = _paths.is_remote(path)
+        if not remote and not os.path.exists(path):
+            raise missing_file(path)
+        buffer_bytes = _REMOTE_BUFFER_BYTES if remote else _BUFFER_BYTES
+        reader = self._module.ArrayRecordReader(
+            path, self._options, file_reader_buffer_size=buffer_bytes
+        )
+        if reader.ok():
+            return reader
+        # A reader that could not open its file says why only when it is closed.
+        try:
+            reader.close()
+            reason = "no reason given"
+        except Exception as error:
+            reason = str(error)
+        if "No such file" in reason or "not found" in reason.lower():
+            raise missing_file(path)
+        raise CorruptFileError(
+            f"{path!r} cannot be read as an ArrayRecord file; it may be cut off or of another"
+            f" format. The reader says: {reason}"
+        )
+
+    def _open(self, file: int) -> _Reader:
+        part = self._parts[file]
+        reader = self._open_file(part.path)
+        count = reader.num_records()
+        if part.stop is not None and part.stop > count:
+            raise CorruptFileError(
+                f"Records {part.start} to {part.stop - 1} of {part.path!r} were asked for, but the"
+                f" file has {count} records."
+            )
+        group_size = _group_size(part.path, reader.writer_options_string())
+        if group_size > 1:
+            _logger.error(
+                "%r keeps its records in groups of %d, and a whole group is unpacked to read one"
+                " record. Write it with the option `group_size:1` to read in random order.",
+                part.path,
+                group_size,
+            )
+        return _Reader(reader.read, reader.close, group_size, _paths.is_remote(part.path))
+
+    def _read_one(self, file: int, position: int) -> bytes:
+        reader = self._readers.get(file)
+        position += self._parts[file].start
+        try:
+            # Of the reader's two forms, the list `read([position])` takes time proportional to
+            # the number of records in the file; the range does not.
+            return reader.read(position, position + 1)[0]
+        except Exception as error:
+            self._raise_unreadable(file, position, error)
+
+    def _read_many(self, file: int, positions: Indices) -> Sequence[bytes]:
+        part = self._parts[file]
+        reader = self._readers.get(file)
+        if part.start:
+            positions = positions + part.start
+        read = reader.read
+        try:
+            if reader.remote:
+                # Over a network the list form, which reads in parallel, makes up for its cost.
+                return read(positions.tolist())
+            if reader.group_size > 1:
+                return _read_groups(reader, positions)
+            # One read for each: a range over several groups is slower than its records alone.
+            return [read(position, position + 1)[0] for position in positions.tolist()]
+        except Exception:
+            # Read again one by one, to learn which record it is.
+            start = part.start
+            return [self._read_one(file, position - start) for position in positions.tolist()]
+
+    def _raise_unreadable(self, file: int, position: int, error: Exception) -> NoReturn:
+        raise CorruptFileError(
+            f"Record {position} of {self._parts[file].path!r} cannot be read; the file may be"
+            f" damaged, or have changed since it was opened. The reader says: {error}"
+        ) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._readers.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"parts": self._parts, "ends": self._ends, "options": self._options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._module = _library()
+        self._parts = state["parts"]
+        self._ends = state["ends"]
+        self._options = state["options"]
+        self._readers = Handles(self._open, _close)
+
+
+def _library() -> Any:
+    return require(
+        "array_record.python.array_record_module",
+        extra="array_record",
+        purpose="`ArrayRecordDataSource`",
+    )
+
+
+def _close(reader: _Reader) -> None:
+    reader.close()
+
+
+def _read_groups(reader: _Reader, positions: Indices) -> list[bytes]:
+    """Read records that are compressed in groups, so that each group is unpacked once."""
+    groups = positions // reader.group_size
+    starts = np.flatnonzero(np.diff(groups, prepend=-1)).tolist()
+    records: list[bytes] = []
+    for start, stop in zip(starts, [*starts[1:], len(positions)], strict=True):
+        wanted = positions[start:stop].tolist()
+        first = wanted[0]
+        group = reader.read(first, wanted[-1] + 1)
+        records.extend(group[position - first] for position in wanted)
+    return records
+
+
+def _option_string(options: Mapping[str, str] | None) -> str:
+    if options is None:
+        options = {}
+    if not hasattr(options, "items"):
+        raise AttributeError(f"`reader_options` has to be a dict of strings, but got {options!r}.")
+    merged = {"readahead_buffer_size": "0", **options}
+    if merged.get("index_storage_option") == "offloaded":
+        # The library refuses to prefetch an index that it is told not to keep.
+        merged.setdefault("footer_prefetch_bytes", "0")
+    return ",".join(f"{key}:{value}" for key, value in merged.items())
+
+
+def _group_size(path: str, writer_options: str | None) -> int:
+    """Return how many records are compressed together, from how the file was written."""
+    if not writer_options:
+        return 1  # files of older writers, which do not say
+    options = dict(option.partition(":")[::2] for option in writer_options.split(","))
+    try:
+        return max(1, int(options["group_size"]))
+    except (KeyError, ValueError):
+        raise CorruptFileError(
+            f"{path!r} does not say how many records it keeps in a group; its writer's options"
+            f" are {writer_options!r}."
+        ) from None
+
+
+def _parts(paths: object) -> list[_Part]:
+    if isinstance(paths, (str, os.PathLike)) or _is_instruction(paths):
+        paths = [paths]
+    if not isinstance(paths, Sequence) or isinstance(paths, bytes):
+        raise PathTypeError(
+            "`ArrayRecordDataSource` needs a path or a sequence of paths, but got"
+            f" {paths!r} of type {type(paths).__name__}."
+        )
+    if not paths:
+        raise ValueError("`ArrayRecordDataSource` needs at least one path, but got none.")
+    return [part for path in paths for part in _parts_of(path)]
+
+
+def _is_instruction(path: object) -> bool:
+    return all(hasattr(path, name) for name in ("filename", "skip", "take", "examples_in_shard"))
+
+
+def _parts_of(path: Any) -> list[_Part]:
+    if _is_instruction(path):
+        skip, take = int(path.skip), int(path.take)
+        return [_checked(_Part(os.fspath(path.filename), skip, skip + take))]
+    if not isinstance(path, (str, os.PathLike)):
+        raise PathTypeError(
+            "`ArrayRecordDataSource` needs paths or file instructions, but one of them is"
+            f" {path!r} of type {type(path).__name__}."
+        )
+    name = os.fspath(path)
+    if not isinstance(name, str):
+        raise PathTypeError(f"Paths have to be text, but got the bytes {name!r}.")
+    if match := _RANGE.fullmatch(name):
+        part = _Part(match["path"], int(match["start"]), int(match["stop"]))
+        return [_checked(part)]
+    return [_checked(_Part(file)) for file in _paths.expand(name)]
+
+
+def _checked(part: _Part) -> _Part:
+    if part.stop is not None and not 0 <= part.start <= part.stop:
+        raise ValueError(
+            f"A part of a file has to end where it starts or later, but got records {part.start}"
+            f" to {part.stop} of {part.path!r}."
+        )
+    if _paths.is_remote(part.path) and not part.path.startswith("gs://"):
+        raise ValueError(
+            "ArrayRecord files can be read from local paths and from gs://, but not from"
+            f" {part.path!r}. Copy the file to a local disk first."
+        )
+    return part

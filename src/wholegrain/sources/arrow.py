@@ -1,0 +1,77 @@
+"""Arrow files and Hugging Face datasets as a source: rows by position."""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from wholegrain._core.types import Indices
+from wholegrain.sources._optional import require
+from wholegrain.sources._rows import RowsDataSource
+
+if TYPE_CHECKING:
+    from wholegrain.sources._arrow_reader import ArrowFileReader
+
+
+class ArrowDataSource(RowsDataSource):
+    """The rows of Arrow files, or of a Hugging Face dataset, as dicts, in any order.
+
+    Local files are mapped into memory: nothing is read before it is asked for, and all processes
+    share what the system has read already. Both of Arrow's formats, files and streams, are read.
+
+    Values of files are those that `ParquetDataSource` gives: numpy scalars, `str`, `bytes`, None,
+    and arrays for lists. Rows of a Hugging Face dataset are as the dataset gives them.
+
+    Args:
+        data: A file, or a sequence of files; each a path, a glob pattern, a sharded name, or the
+            address of objects in a store, `"s3://..."`. Or a `datasets.Dataset`.
+        columns: The columns to read, in that order; by default all.
+        cache_bytes: How much memory batches of compressed or remote files may take, in each
+            process.
+
+    Example:
+        >>> source = ArrowDataSource("data/*.arrow", columns=["text"])
+        >>> source = ArrowDataSource(datasets.load_dataset("imdb", split="train"))
+    """
+
+    def __init__(
+        self, data: Any, columns: Sequence[str] | None = None, cache_bytes: int = 256 << 20
+    ) -> None:
+        super().__init__(columns, cache_bytes)
+        self._dataset: Any = None
+        if isinstance(data, (str, bytes, os.PathLike, list, tuple)):
+            require("pyarrow", extra="arrow", purpose=f"`{type(self).__name__}`")
+            self._use_files(data)
+        elif hasattr(data, "__getitem__") and hasattr(data, "column_names"):
+            self._dataset = data if columns is None else data.select_columns(self._columns)
+            self._set_counts([len(data)])
+        else:
+            raise TypeError(
+                f"`{type(self).__name__}` needs paths or a Hugging Face dataset, but got {data!r}"
+                f" of type {type(data).__name__}."
+            )
+
+    def _open(self, file: int) -> "ArrowFileReader":
+        # It needs pyarrow, which importing this module does not.
+        from wholegrain.sources._arrow_reader import ArrowFileReader
+
+        return ArrowFileReader(self._files[file], self._columns)
+
+    def _identity(self) -> str:
+        if self._dataset is None:
+            return super()._identity()
+        fingerprint = getattr(self._dataset, "_fingerprint", None)
+        return f"{type(self._dataset).__name__}, fingerprint={fingerprint!r}"
+
+    def _read_one(self, file: int, position: int) -> dict[str, Any]:
+        if self._dataset is None:
+            return super()._read_one(file, position)
+        row: dict[str, Any] = self._dataset[position]
+        return row
+
+    def _read_many(self, file: int, positions: Indices) -> Sequence[dict[str, Any]]:
+        if self._dataset is None:
+            return super()._read_many(file, positions)
+        if not hasattr(self._dataset, "__getitems__"):
+            return [self._dataset[position] for position in positions.tolist()]
+        rows: Sequence[dict[str, Any]] = self._dataset.__getitems__(positions.tolist())
+        return rows
