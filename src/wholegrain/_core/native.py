@@ -5,11 +5,12 @@ environment variable `WHOLEGRAIN_PURE=1` leaves the extension out on purpose.
 """
 
 import os
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
+_Int32s = npt.NDArray[np.int32]
 _Int64s = npt.NDArray[np.int64]
 
 
@@ -27,6 +28,31 @@ class NativeLibrary(Protocol):
     ) -> None: ...
 
     def permutation(self, out: _Int64s, seed: int, /) -> None: ...
+
+    def number_cells(
+        self, lengths: list[int], segment_ids: _Int32s, positions: _Int32s, /
+    ) -> None: ...
+
+    def Bins(
+        self,
+        features: tuple[tuple[Any, ...], ...],
+        num_bins: int,
+        max_sequences: int,
+        best_fit: bool,
+        array_type: type,
+        /,
+    ) -> "NativeBins": ...
+
+
+class NativeBins(Protocol):
+    """Bins that fill with elements; see `wholegrain._packing`."""
+
+    @property
+    def num_open(self) -> int: ...
+
+    def add(self, elements: list[Any], start: int, chosen: list[int] | None, /) -> int: ...
+
+    def place(self, lengths: tuple[int, ...], /) -> tuple[int, ...] | None: ...
 
 
 def _load() -> NativeLibrary | None:

@@ -1,0 +1,1 @@
+"""Packing sequences into rows of a fixed length: knows arrays, knows no dataset."""

@@ -1,0 +1,58 @@
+"""First-fit: an element goes into the first bin that has room for it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+
+class FirstFit:
+    """Finds the first bin with room for one feature, in a few steps for any number of bins.
+
+    A tree holds the greatest room of each half, quarter and so on of the bins; the way down to
+    the first bin that has enough takes the left turn wherever there is enough on the left.
+    """
+
+    def __init__(self, room: Sequence[int]) -> None:
+        self._width = 1 << (len(room) - 1).bit_length()
+        leaves = [*room, *[-1] * (self._width - len(room))]
+        self._tree = [-1] * self._width + leaves
+        for node in reversed(range(1, self._width)):
+            self._tree[node] = max(self._tree[2 * node], self._tree[2 * node + 1])
+
+    def find(self, length: int) -> int:
+        """Return the first bin with room for `length` cells, or -1."""
+        tree, width = self._tree, self._width
+        if tree[1] < length:
+            return -1
+        node = 1
+        while node < width:
+            node *= 2
+            if tree[node] < length:
+                node += 1
+        return node - width
+
+    def update(self, bin_: int, room: int) -> None:
+        """Note the room that is left in a bin."""
+        tree = self._tree
+        node = self._width + bin_
+        tree[node] = room
+        while node > 1:
+            if tree[node ^ 1] > room:
+                room = tree[node ^ 1]
+            node >>= 1
+            if tree[node] == room:
+                break
+            tree[node] = room
+
+
+def first_fit(fits: npt.NDArray[np.bool_], fill: npt.NDArray[np.int64]) -> int:
+    """Return the first bin that fits, or -1.
+
+    Args:
+        fits: For each bin, whether all features of an element fit.
+        fill: For each bin, how much of it is used. It does not matter here.
+    """
+    del fill
+    bin_ = int(fits.argmax())
+    return bin_ if fits[bin_] else -1

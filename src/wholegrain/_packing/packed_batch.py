@@ -1,0 +1,181 @@
+"""Rows that fill together with the sequences of many elements."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from wholegrain._packing.bins import FeatureArrays, make_bins
+from wholegrain._packing.features import Feature, PackingPlan, rebuild
+from wholegrain._packing.recycling import RecycledArrays
+
+Row = dict[str, Any]
+
+
+class PackedBatch:
+    """As many rows as there are bins, filled with elements one after the other.
+
+    Args:
+        plan: What is packed, and into how much room.
+        first: An element. Its arrays decide the types of the rows; it is not yet added.
+        memory: Where the rows come from.
+    """
+
+    def __init__(self, plan: PackingPlan, first: Any, memory: RecycledArrays) -> None:
+        self._plan = plan
+        self._arrays = [empty_arrays(plan.num_bins, f, f.of(first), memory) for f in plan.features]
+        self._bins = make_bins(plan, self._arrays)
+        self._lists: list[list[list[Any]]] = [
+            [[] for _ in range(plan.num_bins)] for _ in plan.list_features
+        ]
+        self._columns = self._output_columns()
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows have elements. They are the first ones."""
+        return self._bins.num_open
+
+    @property
+    def num_empty_rows(self) -> int:
+        """How many rows have none: for each of them one element is sure to fit."""
+        return self._plan.num_bins - self._bins.num_open
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of all rows: values, segment ids, positions, and how far each is filled."""
+        cells = sum(self._plan.num_bins * f.capacity for f in self._plan.features)
+        values = sum(array.values.nbytes for array in self._arrays)
+        return values + 8 * cells + 8 * self._plan.num_bins * len(self._arrays)
+
+    def add(self, elements: list[Any]) -> None:
+        """Move elements from the front of the list into rows, up to the first that does not fit.
+
+        An element that cannot be packed at all is taken from the list as well.
+        """
+        done = 0
+        try:
+            while done < len(elements):
+                done += self._add_plain(elements, done)
+                if done < len(elements):
+                    done += 1  # also when it fails
+                    if not self._add_any(elements[done - 1]):
+                        done -= 1
+                        break
+        finally:
+            del elements[:done]
+
+    def row(self, index: int) -> Row:
+        """Return a row, as views of this batch."""
+        return {name: column[index] for name, column in self._columns}
+
+    def _add_plain(self, elements: list[Any], start: int) -> int:
+        """Add elements that are flat dicts of arrays like the first one's, if there is a way."""
+        if not self._lists:
+            return self._bins.add(elements, start, None)
+        try:
+            values = [[e[name] for e in elements[start:]] for name in self._plan.list_features]
+        except (KeyError, TypeError, IndexError):
+            return 0
+        chosen: list[int] = []
+        added = self._bins.add(elements, start, chosen)
+        for lists, entries in zip(self._lists, values, strict=True):
+            for bin_, entry in zip(chosen, entries, strict=False):
+                lists[bin_].append(entry)
+        return added
+
+    def _add_any(self, element: Any) -> bool:
+        sequences = [_sequence(array.feature.of(element)) for array in self._arrays]
+        lengths = tuple([len(s) for s in sequences])
+        entries = [element[name] for name in self._plan.list_features]
+        for array, length in zip(self._arrays, lengths, strict=True):
+            if length > array.feature.capacity:
+                raise _too_long(self._arrays, lengths)
+        place = self._bins.place(lengths)
+        if place is None:
+            return False
+        bin_, *starts = place
+        for array, sequence, start in zip(self._arrays, sequences, starts, strict=True):
+            array.values[bin_, start : start + len(sequence)] = sequence
+        for lists, entry in zip(self._lists, entries, strict=True):
+            lists[bin_].append(entry)
+        return True
+
+    def _output_columns(self) -> list[tuple[str, Any]]:
+        columns: list[tuple[str, Any]] = []
+        values = iter([array.values for array in self._arrays])
+        for name, length in self._plan.structure.items():
+            column = rebuild(length, values)
+            columns.append((name, column if isinstance(column, np.ndarray) else _Nested(column)))
+        columns += zip(self._plan.list_features, self._lists, strict=True)
+        for array in self._arrays:
+            if not array.feature.is_meta:
+                (name,) = array.feature.path
+                columns += [
+                    (f"{name}_segment_ids", array.segment_ids),
+                    (f"{name}_positions", array.positions),
+                ]
+        return columns
+
+
+class _Nested:
+    """Arrays in containers, read like one array."""
+
+    def __init__(self, tree: Any) -> None:
+        self._tree = tree
+
+    def __getitem__(self, index: int) -> Any:
+        return _index_leaves(self._tree, index)
+
+
+def _index_leaves(tree: Any, index: int) -> Any:
+    if isinstance(tree, dict):
+        return {key: _index_leaves(value, index) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)([_index_leaves(value, index) for value in tree])
+    return tree[index]
+
+
+def _sequence(value: Any) -> Any:
+    """Return `value` as a sequence: a scalar is one of length 1."""
+    if isinstance(value, np.ndarray) and value.ndim:
+        return value
+    if isinstance(value, (list, tuple)):
+        return np.asarray(value)
+    if isinstance(value, dict):
+        raise TypeError(
+            f"A packed feature must be an array or a scalar, but got a dict: {value!r}. Flatten the"
+            " elements before packing."
+        )
+    return [value]
+
+
+def empty_arrays(
+    num_bins: int, feature: Feature, value: Any, memory: RecycledArrays
+) -> FeatureArrays:
+    """Return the cells of a feature for sequences like `value`."""
+    if isinstance(value, np.ndarray):
+        dtype, inner_shape = value.dtype, value.shape[1:]
+    elif isinstance(value, int):
+        dtype, inner_shape = np.dtype(np.int64), ()
+    else:
+        array = np.asarray(value)
+        dtype, inner_shape = array.dtype, array.shape[1:]
+    cells = (num_bins, feature.capacity)
+    values = memory.full((*cells, *inner_shape), feature.padding, dtype)
+    if feature.is_meta:
+        return FeatureArrays(feature, values, None, None)
+    segment_ids, positions = (memory.full(cells, None, np.int32) for _ in range(2))
+    return FeatureArrays(feature, values, segment_ids, positions)
+
+
+def _too_long(arrays: Sequence[FeatureArrays], lengths: Sequence[int]) -> ValueError:
+    found = [
+        f"{'.'.join(map(str, array.feature.path))!r} has {length} of at most"
+        f" {array.feature.capacity}"
+        for array, length in zip(arrays, lengths, strict=True)
+        if length > array.feature.capacity
+    ]
+    return ValueError(
+        f"An element is longer than a packed row: {', '.join(found)}. Truncate or split the"
+        " sequences before packing, or raise `length_struct`."
+    )

@@ -1,0 +1,76 @@
+"""Memory for packed rows that is used again when the rows of an earlier batch are gone.
+
+The first write to fresh memory is slow, because the system has to find and clear a page for each
+four kilobytes of it. For packing that would be most of the work.
+"""
+
+import collections
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_Memory = npt.NDArray[np.uint8]
+
+
+class RecycledArrays:
+    """Gives out arrays, and takes their memory back when nothing refers to it any more.
+
+    Args:
+        max_spare: How many blocks of memory are kept for arrays to come.
+    """
+
+    def __init__(self, max_spare: int) -> None:
+        self._spare: collections.deque[_Memory] = collections.deque(maxlen=max_spare)
+
+    def full(
+        self, shape: tuple[int, ...], fill_value: Any, dtype: npt.DTypeLike
+    ) -> npt.NDArray[Any]:
+        """Return an array that is filled with `fill_value`: None for zeros."""
+        dtype = np.dtype(dtype)
+        nbytes = math.prod(shape) * dtype.itemsize
+        if dtype.kind not in "biufc" or not nbytes:
+            array = np.zeros(shape, dtype)
+        else:
+            memory = self._find(nbytes)
+            if fill_value is None:
+                memory.fill(0)
+            array = np.asarray(_Lease(memory, shape, dtype, self._spare))
+        if fill_value is not None:
+            array[...] = fill_value
+        return array
+
+    def _find(self, nbytes: int) -> _Memory:
+        for _ in range(len(self._spare)):
+            try:
+                memory = self._spare.popleft()
+            except IndexError:
+                break
+            if memory.nbytes == nbytes:
+                return memory
+            self._spare.append(memory)
+        return np.empty(nbytes, np.uint8)
+
+
+class _Lease:
+    """Stands below an array and all views of it, and so outlives them: by a moment."""
+
+    def __init__(
+        self,
+        memory: _Memory,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        spare: collections.deque[_Memory],
+    ) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": shape,
+            "typestr": dtype.str,
+            "data": (memory.ctypes.data, False),
+        }
+        self._memory = memory
+        self._spare = spare
+
+    def __del__(self) -> None:
+        self._spare.append(self._memory)
