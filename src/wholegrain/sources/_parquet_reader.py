@@ -11,6 +11,7 @@ from wholegrain.sources._arrow import (
     LARGEST_EXACT,
     Form,
     Row,
+    Values,
     chosen_types,
     common_forms,
     has_nulls,
@@ -27,6 +28,21 @@ from wholegrain.sources._files import FileStream, open_file
 from wholegrain.sources._optional import require
 
 _pq: Any = require("pyarrow.parquet", extra="parquet", purpose="Reading Parquet files")
+
+
+class RowGroup:
+    """The decoded columns of a row group, of which rows are made as they are needed."""
+
+    def __init__(self, names: list[str], values: list[Values], num_rows: int) -> None:
+        self._names = names
+        self._values = values
+        self.num_rows = num_rows
+
+    def rows(self, start: int, stop: int) -> list[Row]:
+        """Return rows `start` to `stop - 1`."""
+        if not self._names:
+            return [{} for _ in range(start, min(stop, self.num_rows))]
+        return rows(self._names, [column[start:stop] for column in self._values])
 
 
 class ParquetFileReader:
@@ -74,23 +90,13 @@ class ParquetFileReader:
         """Return what the values of columns have to become, for this file alone."""
         return common_forms([self])
 
-    def blocks(
-        self, piece: int, forms: Mapping[str, Form], start: int, block_rows: int
-    ) -> Iterator[list[Row]]:
-        """Yield the rows of a row group from `start` on, in lists of `block_rows`.
-
-        The row group is decoded at once; rows are made of it a block at a time.
-        """
+    def row_group(self, piece: int, forms: Mapping[str, Form]) -> "RowGroup":
+        """Return the rows of a row group, to be taken in order."""
         table = self._read(piece)
         values = [
             to_values(plain(table.column(name)), forms.get(name, Form.AS_IS)) for name in self.types
         ]
-        num_rows = table.num_rows
-        del table
-        names = list(self.types)
-        for begin in range(start, num_rows, block_rows):
-            block = slice(begin, begin + block_rows)
-            yield rows(names, [column[block] for column in values])
+        return RowGroup(list(self.types), values, table.num_rows)
 
     def has_nulls(self, piece: int, name: str) -> bool:
         """Return whether a value of a column, or an item of its lists, is missing."""

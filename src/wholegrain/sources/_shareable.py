@@ -47,7 +47,7 @@ class SharedMemoryDataSource(ShareableList[Any]):
     """
 
     shm: SharedMemory
-    _removal: weakref.finalize[Any, Any] | None = None  # none in processes that only attach
+    _removal: "weakref.finalize[Any, Any] | None" = None  # none in processes that only attach
 
     def __init__(self, elements: Sequence[Any] | None = None, *, name: str | None = None) -> None:
         if elements is not None:

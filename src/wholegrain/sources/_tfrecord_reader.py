@@ -69,7 +69,7 @@ class TFRecordReader:
     _reader: Any = None
     _checksum: Callable[[bytes], int] | None = None
     _stream: Any = None
-    _offset = 0
+    offset = 0  # where the next record starts, in the uncompressed file
     _block = b""
     _block_offset = 0
 
@@ -84,39 +84,31 @@ class TFRecordReader:
         return name if isinstance(name, str) else repr(self._reader)
 
     def __next__(self) -> bytes:
-        at = self._offset - self._block_offset
+        at = self.offset - self._block_offset
         if at < 0 or at + HEAD.size > len(self._block):
             available = self._load(HEAD.size)
             if available == 0:
                 raise StopIteration
             if available < HEAD.size:
-                raise cut_off(self.name, self._offset, HEAD.size, available)
+                raise cut_off(self.name, self.offset, HEAD.size, available)
             at = 0
         length, checksum = HEAD.unpack_from(self._block, at)
         if checksum != checksum_of_length(length):
-            raise bad_length(self.name, self._offset)
+            raise bad_length(self.name, self.offset)
         size = OVERHEAD + length
         if at + size > len(self._block):
             available = self._load(size)
             if available < size:
-                raise cut_off(self.name, self._offset, size, available)
+                raise cut_off(self.name, self.offset, size, available)
             at = 0
         start = at + HEAD.size
         payload = self._block[start : start + length]
         if self._checksum is not None:
             (found,) = _CHECKSUM.unpack_from(self._block, start + length)
             if found != self._checksum(payload):
-                raise corrupt(self.name, self._offset, "the checksum of the payload is wrong")
-        self._offset += size
+                raise corrupt(self.name, self.offset, "the checksum of the payload is wrong")
+        self.offset += size
         return payload
-
-    def tell(self) -> int:
-        """Return the offset of the next record, in the uncompressed file."""
-        return self._offset
-
-    def seek(self, offset: int) -> None:
-        """Go to the record at `offset`."""
-        self._offset = offset
 
     def close(self) -> None:
         """Close the file. The next read opens it again."""
@@ -132,12 +124,12 @@ class TFRecordReader:
         """Make the block start at the offset and hold `size` bytes; return how many it holds."""
         if self._stream is None:
             self._stream = self._open()
-        kept = self._offset - self._block_offset
+        kept = self.offset - self._block_offset
         if 0 <= kept <= len(self._block):
             parts = [self._block[kept:]]
         else:
             parts = [b""]
-            self._stream.seek(self._offset)
+            self._stream.seek(self.offset)
         held = len(parts[0])
         wanted = max(size, _BLOCK_BYTES)
         while held < wanted:
@@ -147,7 +139,7 @@ class TFRecordReader:
             parts.append(part)
             held += len(part)
         self._block = b"".join(parts)
-        self._block_offset = self._offset
+        self._block_offset = self.offset
         return held
 
     def _read(self, size: int) -> bytes:
@@ -155,7 +147,7 @@ class TFRecordReader:
             data: bytes = self._stream.read(size)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             problem = f"the compressed data is damaged or cut off ({error})"
-            raise corrupt(self.name, self._offset, problem) from error
+            raise corrupt(self.name, self.offset, problem) from error
         return data
 
     def _open(self) -> Any:
