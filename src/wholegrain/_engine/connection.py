@@ -1,0 +1,167 @@
+"""The main process's side of one worker process, from its start to its end."""
+
+import atexit
+import contextlib
+import os
+import pickle
+import sys
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+from wholegrain._engine import worker
+from wholegrain._engine.channel import Channel
+from wholegrain._engine.launcher import get_launcher, module_path, worker_environ
+from wholegrain._engine.pickling import dumps
+from wholegrain._engine.program import Program
+from wholegrain._engine.ring import SlotViews
+from wholegrain._engine.transport import Decoder
+
+_NUDGE = pickle.dumps((worker.NUDGE,))
+_NUDGE_AFTER_S = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """What all the processes have in common that one worker goes through."""
+
+    program: Program
+    index: int
+    count: int
+    buffer_size: int
+    min_shm_size: int
+    init_fn: bytes | None
+    hold_budget: int
+
+
+class Connection:
+    """Starts a worker process and talks to it."""
+
+    def __init__(
+        self, settings: WorkerSettings, generation: int, state: bytes | None, hold_after: int
+    ) -> None:
+        launcher = get_launcher()
+        # Copied first: the process may inherit it.
+        copy, descriptors = launcher.copy(settings.program)
+        self._process = launcher.start()
+        self._channel = Channel(self._process.socket)
+        self._slots = SlotViews()
+        self._decoder = Decoder(self._slots, settings.hold_budget)
+        self._owner = os.getpid()
+        self._crash_file = -1
+        self._is_open = True
+        self.worker_pid: int | None = None
+        """The number of the process, once it has said hello."""
+        self.decode = self._decoder.decode
+        self.discard = self._decoder.discard
+        _open_connections.add(self)
+        if launcher.memory_kind == "memfd":
+            self._crash_file = os.memfd_create("wholegrain-crash", os.MFD_CLOEXEC)
+            descriptors = [self._crash_file, *descriptors]
+        start = worker.Start(
+            index=settings.index,
+            count=settings.count,
+            buffer_size=settings.buffer_size,
+            min_shm_size=settings.min_shm_size,
+            memory_kind=launcher.memory_kind,
+            program=copy,
+            init_fn=settings.init_fn,
+            generation=generation,
+            state=state,
+            hold_after=hold_after,
+            environ=worker_environ(),
+            path=module_path(),
+            argv=list(sys.argv),
+            directory=_current_directory(),
+            has_crash_file=self._crash_file >= 0,
+        )
+        self._send(dumps(start), descriptors)
+
+    def _send(self, data: bytes, descriptors: list[int] | None = None) -> None:
+        # Whether the worker still lives is told by what it sends: all that is taken first.
+        with contextlib.suppress(OSError):
+            self._channel.send(data, descriptors or ())
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this process is a fork of the one that the worker works for."""
+        return self._owner != os.getpid()
+
+    def receive(self) -> Any:
+        """Wait for elements, for their end, or for an error.
+
+        Raises:
+            EOFError: If the worker died.
+        """
+        channel = self._channel
+        while True:
+            if not channel.has_message() and not channel.readable_within(_NUDGE_AFTER_S):
+                self._send(_NUDGE)
+            message = channel.receive()
+            kind = message[0]
+            if kind == worker.SEGMENT:
+                _, number, size, count, name = message
+                handle = channel.descriptors.popleft() if name is None else name
+                self._slots.add(number, size, count, handle)
+            elif kind == worker.RETIRED:
+                self._slots.remove(message[1])
+            elif kind == worker.HELLO:
+                self.worker_pid = message[1]
+            else:
+                if kind == worker.RECORDS:
+                    for number, layout in message[2]:
+                        self._decoder.add_layout(number, layout)
+                return message
+
+    def acknowledge(self, generation: int, taken: int) -> None:
+        """Tell the worker how many elements were taken, and which slots came free."""
+        released = self._slots.take_released()
+        self._send(pickle.dumps((worker.TAKEN, generation, taken, released), 5))
+
+    def reposition(self, generation: int, state: bytes) -> None:
+        """Have the worker go on from a state. What it sends is of that generation then."""
+        self._send(pickle.dumps((worker.REPOSITION, generation, state), 5))
+
+    def exit_code(self) -> int | None:
+        """Return how the process ended, if known; end it first if it has not."""
+        return self._process.exit_code()
+
+    def crash_report(self) -> str:
+        """Return what Python had to say when native code crashed, if anything."""
+        if self._crash_file < 0:
+            return ""
+        with contextlib.suppress(OSError):
+            return os.pread(self._crash_file, 1 << 16, 0).decode(errors="replace").strip()
+        return ""
+
+    def close(self) -> None:
+        """End the worker; do not wait for it. Arrays that came from it stay valid."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        if self.is_foreign:
+            self._channel.detach()
+        else:
+            self._channel.close()
+            self._process.abandon()
+        if self._crash_file >= 0:
+            os.close(self._crash_file)
+            self._crash_file = -1
+
+
+def _current_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return os.sep  # It was removed.
+
+
+_open_connections: "weakref.WeakSet[Connection]" = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for connection in list(_open_connections):
+        connection.close()
+
+
+atexit.register(_close_all)

@@ -1,0 +1,365 @@
+"""How worker processes come to be: forked from a clean process, or each started anew.
+
+On Linux a `ForkLauncher` keeps a small process (`fork_server.py`) that forks workers in
+milliseconds. Elsewhere, or with WHOLEGRAIN_WORKER_START=spawn, a `SpawnLauncher` starts a new
+interpreter for each. Neither imports the user's main script, and neither forks this process.
+"""
+
+import atexit
+import contextlib
+import itertools
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from array import array
+from typing import Protocol
+
+from wholegrain._engine import fork_server, memory
+from wholegrain._engine.program import Program, ProgramCopy, write_to_process
+
+# Set before anything else is imported, and before worker-side code could look for devices.
+_SET_UP = "import sys; sys.path[:] = sys.argv[3:]; "
+_SERVE = _SET_UP + (
+    "from wholegrain._engine.fork_server import serve; serve(int(sys.argv[1]), int(sys.argv[2]))"
+)
+_WORK = _SET_UP + "from wholegrain._engine.worker import run_spawned; run_spawned(sys.argv[1])"
+
+_HIDDEN_DEVICES = {
+    "JAX_PLATFORMS": "cpu",
+    "CUDA_VISIBLE_DEVICES": "",
+    "HIP_VISIBLE_DEVICES": "",
+}
+# The same for all processes, so that a replaced worker hashes strings as the first one did.
+_HASH_SEED = str(secrets.randbelow(1 << 32))
+
+
+def worker_environ() -> dict[str, str]:
+    """Return the environment of workers: this process's, without its accelerators.
+
+    A worker that imports jax or torch would otherwise reserve memory of the devices that the main
+    process trains on. WHOLEGRAIN_WORKER_DEVICES=1 leaves them visible.
+    """
+    environ = dict(os.environ)
+    if environ.get("WHOLEGRAIN_WORKER_DEVICES", "0") in ("", "0"):
+        environ.update(_HIDDEN_DEVICES)
+    return environ
+
+
+class WorkerProcess(Protocol):
+    """A process that was started, and the connection to it."""
+
+    socket: socket.socket
+
+    def exit_code(self) -> int | None:
+        """Return how it ended, if known; end it first if it has not."""
+
+    def abandon(self) -> None:
+        """Take no more interest. Its socket is already closed, so it ends by itself."""
+
+
+class Launcher(Protocol):
+    """Starts worker processes, and gives them programs."""
+
+    memory_kind: memory.Kind
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can start workers."""
+
+    def start(self) -> WorkerProcess:
+        """Start a worker. Does not wait for it."""
+
+    def copy(self, program: Program) -> tuple[ProgramCopy, list[int]]:
+        """Return where workers find `program`, and descriptors to be sent along."""
+
+    def close(self) -> None:
+        """End everything that was started. The process is about to end."""
+
+    def disown(self) -> None:
+        """Forget everything that was started: this is a forked child."""
+
+
+def _command(code: str, *arguments: str) -> list[str]:
+    flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
+    return [sys.executable, *flags, "-c", code, *arguments, *module_path()]
+
+
+def module_path() -> list[str]:
+    """Return where this process looks for modules."""
+    return [str(entry) for entry in sys.path]
+
+
+def _environ() -> dict[str, str]:
+    environ = worker_environ()
+    environ.setdefault("PYTHONHASHSEED", _HASH_SEED)
+    # Workers share the processors: a pool of threads in each of them only gets in the way. And
+    # a process to be forked should not have threads.
+    if "OMP_NUM_THREADS" not in environ:
+        environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    return environ
+
+
+class _SharedCopies:
+    """Copies of programs in shared memory, as long as the programs live."""
+
+    def __init__(self, kind: memory.Kind) -> None:
+        self._kind: memory.Kind = kind
+        self._lock = threading.Lock()
+        self._handles: weakref.WeakKeyDictionary[Program, memory.Handle] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def copy(self, program: Program) -> tuple[ProgramCopy, list[int]]:
+        with self._lock:
+            handle = self._handles.get(program)
+            if handle is None:
+                handle = memory.create_filled(self._kind, program.pieces(), program.nbytes)
+                self._handles[program] = handle
+                weakref.finalize(program, _let_go, handle, os.getpid())
+        return ProgramCopy(program.sizes, shared=handle), [
+            h for h in [handle] if isinstance(h, int)
+        ]
+
+
+def _let_go(handle: memory.Handle, pid: int) -> None:
+    if isinstance(handle, int):
+        os.close(handle)
+    elif pid == os.getpid():
+        memory.forget(handle)
+
+
+class _ForkedWorker:
+    """A worker that the fork server started."""
+
+    def __init__(self, launcher: "ForkLauncher", number: int, sock: socket.socket) -> None:
+        self.socket = sock
+        self._launcher = launcher
+        self._number = number
+
+    def exit_code(self) -> int | None:
+        code = self._launcher.ask(fork_server.EXIT_CODE, self._number)
+        return None if code == fork_server.UNKNOWN else code
+
+    def abandon(self) -> None:
+        pass  # The fork server saw the socket being closed.
+
+
+class ForkLauncher:
+    """Starts workers by asking the fork server, which it starts first."""
+
+    def __init__(self) -> None:
+        self.memory_kind = memory.choose_kind()
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._shared = _SharedCopies(self.memory_kind)
+        self._regions: weakref.WeakKeyDictionary[Program, ProgramCopy] = weakref.WeakKeyDictionary()
+        self._copying = threading.Lock()
+        self._can_write = True
+        # Whole messages in order, with descriptors: requests need no framing, nor a lock.
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                _command(_SERVE, str(theirs.fileno()), str(os.getpid())),
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=_environ(),
+                # Ctrl-C in the terminal is for the main process to handle.
+                process_group=0,
+            )
+        self._pid = os.getpid()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._pid == os.getpid() and self._process.poll() is None
+
+    def start(self) -> WorkerProcess:
+        number = next(self._numbers)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [theirs.fileno()]))]
+            # If the fork server is gone, so is `theirs`: the next read says that it died.
+            with contextlib.suppress(ConnectionError):
+                self._control.sendmsg(
+                    [fork_server.REQUEST.pack(fork_server.FORK, number, 0)], rights
+                )
+        return _ForkedWorker(self, number, ours)
+
+    def ask(self, request: bytes, number: int, size: int = 0) -> int:
+        """Send a request and wait for the answer."""
+        with self._lock:
+            try:
+                self._control.send(fork_server.REQUEST.pack(request, number, size))
+                answer = self._control.recv(64)
+            except OSError:
+                answer = b""
+        if not answer:
+            return fork_server.UNKNOWN
+        return int(fork_server.REPLY.unpack(answer)[0])
+
+    def copy(self, program: Program) -> tuple[ProgramCopy, list[int]]:
+        if program.inline is not None:
+            return ProgramCopy(program.sizes, inline=program.inline), []
+        with self._copying:
+            copy = self._regions.get(program)
+            if copy is None and self._can_write:
+                copy = self._write(program)
+        return (copy, []) if copy is not None else self._shared.copy(program)
+
+    def _write(self, program: Program) -> ProgramCopy | None:
+        """Copy a program into the fork server: workers inherit it, and share it until written.
+
+        Private memory comes in huge pages, which makes this several times quicker than memory
+        that is shared from the start.
+        """
+        number = next(self._numbers)
+        address = self.ask(fork_server.ALLOCATE, number, program.nbytes)
+        if address <= 0:
+            return None
+        try:
+            write_to_process(self._process.pid, address, program)
+        except OSError:
+            self._can_write = False  # Forbidden here: by a sandbox, most likely.
+            self._drop(number)
+            return None
+        weakref.finalize(program, self._drop, number)
+        self._regions[program] = ProgramCopy(program.sizes, region=number)
+        return self._regions[program]
+
+    def _drop(self, number: int) -> None:
+        with contextlib.suppress(OSError):
+            self._control.send(fork_server.REQUEST.pack(fork_server.DROP, number, 0))
+
+    def close(self) -> None:
+        """End the fork server and its workers, and wait until they have ended."""
+        self._control.close()
+        try:
+            self._process.wait(2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def disown(self) -> None:
+        """Forget the fork server in a forked child: it is the parent's."""
+        self._control.close()
+        self._process.returncode = 0  # Else Popen complains that nobody waited for it.
+
+
+class _SpawnedWorker:
+    """A worker in an interpreter of its own."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", sock: socket.socket) -> None:
+        self.socket = sock
+        self._process = process
+
+    def exit_code(self) -> int | None:
+        self._process.kill()
+        return self._process.wait()
+
+    def abandon(self) -> None:
+        # Somebody has to wait for it, or it stays behind as a zombie.
+        threading.Thread(target=_bury, args=(self._process,), daemon=True).start()
+
+
+def _bury(process: "subprocess.Popen[bytes]") -> None:
+    try:
+        process.wait(0.5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+class SpawnLauncher:
+    """Starts an interpreter for each worker. Slower, and works everywhere."""
+
+    def __init__(self) -> None:
+        self.memory_kind = memory.choose_kind()
+        self._shared = _SharedCopies(self.memory_kind)
+        self._pid = os.getpid()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._pid == os.getpid()
+
+    def start(self) -> WorkerProcess:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            if sys.platform == "win32":
+                process = subprocess.Popen(
+                    _command(_WORK, "", ""), stdin=subprocess.PIPE, env=_environ()
+                )
+                assert process.stdin is not None
+                with process.stdin as pipe:
+                    pipe.write(theirs.share(process.pid))
+            else:
+                process = subprocess.Popen(
+                    _command(_WORK, str(theirs.fileno()), ""),
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    env=_environ(),
+                    process_group=0,
+                )
+        return _SpawnedWorker(process, ours)
+
+    def copy(self, program: Program) -> tuple[ProgramCopy, list[int]]:
+        if program.inline is not None:
+            return ProgramCopy(program.sizes, inline=program.inline), []
+        return self._shared.copy(program)
+
+    def close(self) -> None:
+        pass  # Workers end when their sockets do.
+
+    def disown(self) -> None:
+        pass
+
+
+_current: Launcher | None = None
+_starting = threading.Lock()
+
+
+def get_launcher() -> Launcher:
+    """Return the launcher of this process; start it if there is none, or if it died."""
+    global _current
+    with _starting:
+        if _current is None or not _current.is_alive:
+            if _current is not None:
+                _current.close()
+            _current = _choose()
+        return _current
+
+
+def _choose() -> Launcher:
+    asked = os.environ.get("WHOLEGRAIN_WORKER_START", "auto")
+    if asked not in ("auto", "fork", "spawn"):
+        raise ValueError(
+            f"The environment variable WHOLEGRAIN_WORKER_START is {asked!r}. It can be auto, fork"
+            " or spawn."
+        )
+    if asked == "fork" or (asked == "auto" and sys.platform == "linux"):
+        return ForkLauncher()
+    return SpawnLauncher()
+
+
+def close_launcher() -> None:
+    """End the launcher and its workers; the next worker gets a new one."""
+    global _current
+    with _starting:
+        launcher, _current = _current, None
+    if launcher is not None:
+        launcher.close()
+
+
+def _after_fork() -> None:
+    global _current, _starting
+    _starting = threading.Lock()
+    if _current is not None:
+        _current.disown()
+        _current = None
+
+
+atexit.register(close_launcher)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

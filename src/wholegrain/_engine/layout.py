@@ -1,0 +1,186 @@
+"""What is in an element, and where: taken apart on one side, put together on the other.
+
+An element is a tree of dicts, lists and tuples. Its arrays lie side by side in a block of memory,
+each at a multiple of 64 bytes. Elements that differ only in their numbers have the same *layout*:
+
+    {"image": uint8[224, 224, 3], "label": 7}
+      dict("image", "label"), array uint8[224, 224, 3] at byte 0 of block 0, other
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Bytes = npt.NDArray[np.uint8]
+
+Parts = tuple[Any, ...]
+"""The containers and leaves of an element, depth first."""
+
+Place = tuple[int, int]
+"""Where an array lies: the number of the block, and the first byte."""
+
+_DICT, _LIST, _TUPLE, _ARRAY, _OTHER = range(5)
+_NDARRAY, _MEMMAP = np.ndarray, np.memmap
+_STR = {str}
+
+_ALIGNMENT = 64
+_PADDING = bytes(_ALIGNMENT)
+# From this size on an array is copied by itself; smaller ones are joined first.
+_LARGE = 1 << 15
+
+
+def flatten(value: Any, parts: list[Any], arrays: list[Array], others: list[Any]) -> None:
+    """Add what is in `value` to the lists: all of it, the arrays, and the other leaves.
+
+    Arrays of objects are other leaves; so are classes of arrays with a meaning of their own.
+    """
+    kind = type(value)
+    if kind is _NDARRAY or kind is _MEMMAP:
+        dtype = value.dtype
+        if dtype.hasobject:
+            parts.append(_OTHER)
+            others.append(value)
+        else:
+            parts.append((_ARRAY, dtype, value.shape))
+            arrays.append(value)
+    elif kind is dict and _has_plain_keys(value):
+        parts.append((_DICT, *value))
+        for item in value.values():
+            flatten(item, parts, arrays, others)
+    elif kind is list or kind is tuple:
+        parts.append((_LIST if kind is list else _TUPLE, len(value)))
+        for item in value:
+            flatten(item, parts, arrays, others)
+    elif isinstance(value, tuple) and hasattr(kind, "_fields") and hasattr(kind, "_make"):
+        parts.append((kind, len(value)))
+        for item in value:
+            flatten(item, parts, arrays, others)
+    else:
+        parts.append(_OTHER)
+        others.append(value)
+
+
+def _has_plain_keys(value: dict[Any, Any]) -> bool:
+    # Other keys are left to pickle: 1, 1.0 and True would be taken for one another here.
+    return set(map(type, value)) <= _STR
+
+
+def aligned(nbytes: int) -> int:
+    """Round up to where the next array may start."""
+    return (nbytes + _ALIGNMENT - 1) & -_ALIGNMENT
+
+
+def count_arrays(parts: Parts) -> int:
+    """Count the arrays of an element."""
+    return sum(type(part) is tuple and part[0] == _ARRAY for part in parts)
+
+
+class Packing:
+    """How arrays of known shapes are written into a block."""
+
+    __slots__ = ("_groups", "_pieces", "number", "offsets", "size")
+
+    def __init__(self, number: int, arrays: list[Array]) -> None:
+        self.number = number
+        self.offsets: list[int] = []
+        self.size = 0
+        # An array and the gap after it, over and over: joined, they are the block.
+        self._pieces: list[Any] = []
+        # Neighbours to be written together: the first, the one behind the last, where they
+        # start; or a negative number for a large array, which is written alone.
+        self._groups: list[tuple[int, int, int]] = []
+        for index, array in enumerate(arrays):
+            self.offsets.append(self.size)
+            end = self.size + array.nbytes
+            self._pieces += [None, _PADDING[: aligned(end) - end]]
+            small = array.nbytes < _LARGE
+            if small and self._groups and self._groups[-1][2] >= 0:
+                first, _, offset = self._groups[-1]
+                self._groups[-1] = (first, index + 1, offset)
+            else:
+                self._groups.append((index, index + 1, self.size if small else -1))
+            self.size = aligned(end)
+
+    def join(self, arrays: list[Array], first: int = 0, stop: int | None = None) -> bytes:
+        """Return the bytes of arrays `first` to `stop`, with the gaps."""
+        pieces = self._pieces[2 * first : None if stop is None else 2 * stop]
+        pieces[::2] = arrays[first:stop]
+        try:
+            return b"".join(pieces)
+        except (ValueError, BufferError, TypeError):
+            # Not contiguous, or of a dtype that has no buffer: dates, bfloat16.
+            pieces[::2] = [_as_bytes(array) for array in arrays[first:stop]]
+            return b"".join(pieces)
+
+    def write(self, arrays: list[Array], block: Bytes) -> None:
+        """Copy the arrays into `block`."""
+        for first, stop, offset in self._groups:
+            if offset < 0:
+                array = arrays[first]
+                target: Array = _NDARRAY(array.shape, array.dtype, block, self.offsets[first])
+                np.copyto(target, array)
+            else:
+                joined = self.join(arrays, first, stop)
+                block[offset : offset + len(joined)] = np.frombuffer(joined, np.uint8)
+
+
+def _as_bytes(array: Array) -> Bytes:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+class Rebuilder:
+    """Puts elements of one layout together, out of blocks and other leaves."""
+
+    def __init__(self, parts: Parts, places: tuple[Place, ...]) -> None:
+        arrays = [part for part in parts if type(part) is tuple and part[0] == _ARRAY]
+        self._arrays = [
+            (shape, dtype, block, offset)
+            for (_, dtype, shape), (block, offset) in zip(arrays, places, strict=True)
+        ]
+        self._build = _builder(iter(parts))
+
+    def build(self, blocks: list[Any], others: list[Any]) -> Any:
+        """Return the element. Its arrays view the blocks."""
+        arrays = [
+            _NDARRAY(shape, dtype, blocks[block], offset)
+            for shape, dtype, block, offset in self._arrays
+        ]
+        return self._build(iter(arrays), iter(others))
+
+
+_Build = Callable[[Iterator[Array], Iterator[Any]], Any]
+
+
+def _take_array(arrays: Iterator[Array], others: Iterator[Any]) -> Any:
+    return next(arrays)
+
+
+def _take_other(arrays: Iterator[Array], others: Iterator[Any]) -> Any:
+    return next(others)
+
+
+def _builder(parts: Iterator[Any]) -> _Build:
+    """Return a function that makes one leaf, or one container and what is in it."""
+    part = next(parts)
+    if part == _OTHER:
+        return _take_other
+    kind = part[0]
+    if kind == _ARRAY:
+        return _take_array
+    if kind == _DICT:
+        keys = part[1:]
+        items = [_builder(parts) for _ in keys]
+        if all(item is _take_array for item in items):
+            return lambda arrays, others: dict(zip(keys, arrays, strict=False))
+        return lambda arrays, others: {
+            key: item(arrays, others) for key, item in zip(keys, items, strict=True)
+        }
+    items = [_builder(parts) for _ in range(part[1])]
+    if kind == _LIST:
+        return lambda arrays, others: [item(arrays, others) for item in items]
+    if kind == _TUPLE:
+        return lambda arrays, others: tuple([item(arrays, others) for item in items])
+    return lambda arrays, others: kind._make([item(arrays, others) for item in items])

@@ -1,0 +1,146 @@
+"""Memory that two processes see: anonymous where the system has it, named elsewhere.
+
+Linux has files that exist in memory only (`memfd`) and can be handed over a socket: nothing to
+name, nothing to clean up after a crash, no limit by the size of /dev/shm. Other POSIX systems get
+the same from a shared-memory object whose name is removed as soon as it is open. Windows has only
+names, which go away with the last process that uses them.
+"""
+
+import contextlib
+import importlib
+import mmap
+import os
+import secrets
+import sys
+from collections.abc import Sequence
+from typing import Any, Literal
+
+Kind = Literal["memfd", "unlinked", "named"]
+
+Handle = int | str
+"""What another process opens the memory by: a file descriptor or a name."""
+
+# Since Linux 5.14; fills the page table in one call instead of a fault for each page.
+_MADV_POPULATE_WRITE = 23
+
+
+def choose_kind() -> Kind:
+    """Return the best kind of shared memory here, or what WHOLEGRAIN_SHARED_MEMORY asks for."""
+    asked = os.environ.get("WHOLEGRAIN_SHARED_MEMORY", "auto")
+    kinds: tuple[Kind, ...] = ("memfd", "unlinked", "named")
+    for kind in kinds:
+        if asked == kind:
+            return kind
+    if asked != "auto":
+        raise ValueError(
+            f"The environment variable WHOLEGRAIN_SHARED_MEMORY is {asked!r}. It can be auto,"
+            " memfd, unlinked or named."
+        )
+    if hasattr(os, "memfd_create"):
+        return "memfd"
+    return "named" if sys.platform == "win32" else "unlinked"
+
+
+def create(kind: Kind, nbytes: int) -> tuple[mmap.mmap, Handle]:
+    """Make shared memory; return it and the handle that `attach` takes.
+
+    A descriptor belongs to the caller. A name is removed with `forget`.
+    """
+    if kind == "named" and sys.platform == "win32":
+        name = f"wholegrain-{secrets.token_hex(8)}"
+        return mmap.mmap(-1, nbytes, tagname=name), name
+    if kind == "memfd":
+        descriptor = os.memfd_create("wholegrain", os.MFD_CLOEXEC)
+        handle: Handle = descriptor
+    else:
+        name, descriptor = _open_new_name()
+        handle = name
+        if kind == "unlinked":
+            forget(name)
+            handle = descriptor
+    try:
+        os.ftruncate(descriptor, nbytes)
+        memory = _map(descriptor, nbytes, mmap.ACCESS_WRITE)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    if handle is not descriptor:
+        os.close(descriptor)
+    return memory, handle
+
+
+def create_filled(kind: Kind, pieces: Sequence[tuple[int, Any]], nbytes: int) -> Handle:
+    """Make shared memory and write `pieces` into it, each with the byte where it starts.
+
+    The caller has the descriptor to close, or the name to `forget`.
+    """
+    if kind == "memfd":
+        descriptor = os.memfd_create("wholegrain", os.MFD_CLOEXEC)
+        os.ftruncate(descriptor, nbytes)
+        for start, piece in pieces:
+            rest = memoryview(piece).cast("B")
+            while rest:  # A write of fresh memory is quicker than a fault for each page.
+                written = os.pwrite(descriptor, rest, start)
+                start, rest = start + written, rest[written:]
+        return descriptor
+    shared, handle = create(kind, nbytes)
+    for start, piece in pieces:
+        data = memoryview(piece).cast("B")
+        shared[start : start + len(data)] = data
+    return handle
+
+
+def attach(handle: Handle, nbytes: int, *, private: bool = False) -> mmap.mmap:
+    """Map memory that another process made. Takes over, and closes, a descriptor.
+
+    Args:
+        handle: What `create` returned, or the descriptor as it arrived over a socket.
+        nbytes: The size it was made with.
+        private: What this process writes, only it sees.
+    """
+    access = mmap.ACCESS_COPY if private else mmap.ACCESS_WRITE
+    if isinstance(handle, str):
+        if sys.platform == "win32":
+            return mmap.mmap(-1, nbytes, tagname=handle, access=access)
+        handle = _open_name(handle)
+    try:
+        return _map(handle, nbytes, access)
+    finally:
+        os.close(handle)
+
+
+def _map(descriptor: int, nbytes: int, access: int) -> mmap.mmap:
+    if sys.version_info >= (3, 13):
+        # The mapping lasts without the descriptor, of which a process has only so many.
+        return mmap.mmap(descriptor, nbytes, access=access, trackfd=False)
+    return mmap.mmap(descriptor, nbytes, access=access)
+
+
+def populate(memory: mmap.mmap, start: int, nbytes: int) -> None:
+    """Have the pages ready before they are written, where the system can."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # Else they come one by one.
+        memory.madvise(_MADV_POPULATE_WRITE, start, nbytes)
+
+
+def forget(handle: Handle) -> None:
+    """Remove a name. Those who have the memory open keep it."""
+    if isinstance(handle, str) and sys.platform != "win32":
+        with contextlib.suppress(FileNotFoundError):
+            _posix().shm_unlink(handle)
+
+
+def _open_new_name() -> tuple[str, int]:
+    name = f"/wholegrain-{secrets.token_hex(6)}"
+    descriptor: int = _posix().shm_open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode=0o600)
+    return name, descriptor
+
+
+def _open_name(name: str) -> int:
+    descriptor: int = _posix().shm_open(name, os.O_RDWR, mode=0o600)
+    return descriptor
+
+
+def _posix() -> Any:
+    # What multiprocessing.shared_memory is made of. Its own class starts a process that would
+    # remove, and complain about, memory that the other side still reads.
+    return importlib.import_module("_posixshmem")

@@ -1,0 +1,312 @@
+"""An iterator that runs in a worker process."""
+
+import logging
+import os
+import pickle
+import sys
+from collections.abc import Callable
+from typing import Any, Generic, NoReturn, TypeVar
+
+from wholegrain._engine import worker
+from wholegrain._engine.connection import Connection, WorkerSettings
+from wholegrain._engine.failures import describe_exit, unpack_error
+from wholegrain._engine.pickling import dumps, dumps_by_value
+from wholegrain._engine.program import Program
+
+T = TypeVar("T")
+
+_log = logging.getLogger("wholegrain")
+
+# After a worker died: until it is past this many elements they are sent one by one, so that it
+# is known which of them was next if it dies again.
+_SINGLY_AFTER_DEATH = 2048
+
+_MAX_HOLD_BUDGET = 1 << 30
+
+
+class RemoteIterator(Generic[T]):
+    """Iterates over what an iterator in a worker process yields.
+
+    Nothing is started before the first `next` or `start_prefetch`. If the process dies, another
+    one goes on from the element after the last that arrived; only an element at which it dies
+    twice in a row is an error.
+
+    The worker runs ahead: `2 * buffer_size + 1` finished elements wait at most, and one is in the
+    making. Where elements are small it may be more: up to 1024 elements and 4 MiB.
+
+    Arrays in the elements belong to the caller, and stay valid after `close`.
+
+    Args:
+        program: What the worker runs.
+        worker_index: Passed to the program's factory, and named in errors.
+        worker_count: Passed to the program's factory, and named in errors.
+        buffer_size: How many finished elements should be ready.
+        initial_state: The state before the first element, or a function that returns it. Lets
+            `get_state` answer before a process runs.
+        min_shm_size: Elements with fewer bytes of arrays travel in messages, not in slots.
+        worker_init_fn: Called with index and count in the process, before the program is loaded.
+        hold_budget: How many bytes of shared memory the elements may occupy that the caller
+            holds on to. Beyond that they are copied to ordinary memory.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        worker_index: int,
+        worker_count: int,
+        *,
+        buffer_size: int,
+        initial_state: Callable[[], Any] | Any,
+        min_shm_size: int = 0,
+        worker_init_fn: Callable[[int, int], None] | None = None,
+        hold_budget: int | None = None,
+    ) -> None:
+        self._settings = WorkerSettings(
+            program=program,
+            index=worker_index,
+            count=worker_count,
+            buffer_size=buffer_size,
+            min_shm_size=min_shm_size,
+            init_fn=None if worker_init_fn is None else dumps_by_value(worker_init_fn),
+            hold_budget=_default_budget(worker_count) if hold_budget is None else hold_budget,
+        )
+        self._initial_state = initial_state
+        self._connection: Connection | None = None
+        # Counts the calls of set_state, so that what the worker sent before can be told apart.
+        self._generation = 0
+        # The elements of the current message and how many of them were handed out, the states
+        # after each of them, the state before all of them, and who can decode them.
+        self._elements: list[Any] = []
+        self._marks: list[int | bytes] = []
+        self._cursor = 0
+        self._count = 0
+        self._before: int | bytes | None = None
+        self._source: Connection | None = None
+        self._decode: Callable[[Any], Any] | None = None
+        # Elements before the current message: in all, and before the process was started.
+        self._done = 0
+        self._done_by_others = 0
+        self._died_at = -1
+        self._ended = False
+        self._closed = False
+
+    def __iter__(self) -> "RemoteIterator[T]":
+        return self
+
+    def __next__(self) -> T:
+        cursor = self._cursor
+        if cursor == self._count:
+            self._receive()
+            cursor = 0
+        element = self._elements[cursor]
+        if cursor + 1 == self._count:
+            self._acknowledge()
+        self._cursor = cursor + 1
+        if self._decode is None:
+            return element  # type: ignore[no-any-return]
+        try:
+            return self._decode(element)  # type: ignore[no-any-return]
+        except Exception as error:
+            error.add_note(f"{self._name()} made this element, but it could not be received.")
+            raise
+
+    def get_state(self) -> Any:
+        """Return the state after the last element that was handed out."""
+        mark = self._last_mark()
+        if mark is None:
+            return self._initial_state() if callable(self._initial_state) else self._initial_state
+        return pickle.loads(_pickled_state(mark))
+
+    def _last_mark(self) -> int | bytes | None:
+        return self._marks[self._cursor - 1] if self._cursor and self._marks else self._before
+
+    def set_state(self, state: Any) -> None:
+        """Go on from `state`. A running worker is told, and keeps running."""
+        pickled = dumps(state)
+        self._drop_elements()
+        self._generation += 1
+        self._before = pickled
+        self._done = self._done_by_others = 0
+        self._died_at = -1
+        self._ended = False
+        if self._connection is not None and not self._connection.is_foreign:
+            self._connection.reposition(self._generation, pickled)
+
+    def start_prefetch(self) -> None:
+        """Start the process, so that elements are ready when they are asked for."""
+        self._check_open()
+        if self._connection is None and not self._ended:
+            self._connect()
+
+    @property
+    def worker_pid(self) -> int | None:
+        """The number of the worker process, after its first element."""
+        return None if self._connection is None else self._connection.worker_pid
+
+    def close(self) -> None:
+        """End the process, without waiting for it. Can be called more than once."""
+        self._closed = True
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        self._before = self._last_mark()
+        self._drop_elements()
+
+    def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # At the very end everything has been closed already, and modules are half gone.
+        if not _finalizing() and getattr(self, "_connection", None) is not None:
+            self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError(
+                "Trying to advance a closed iterator. Make a new one with `iter(...)`, and give"
+                " it this one's state with `set_state` to go on from here."
+            )
+
+    def _name(self) -> str:
+        return f"Worker {self._settings.index} of {self._settings.count}"
+
+    def _connect(self) -> Connection:
+        """Start a process that goes on after the last element that arrived."""
+        mark = self._marks[-1] if self._marks else self._before
+        state = None if mark is None else _pickled_state(mark)
+        singly = _SINGLY_AFTER_DEATH if self._died_at >= 0 else 0
+        self._connection = Connection(self._settings, self._generation, state, singly)
+        self._done_by_others = self._done + self._count
+        return self._connection
+
+    def _drop_elements(self) -> None:
+        if self._source is not None and self._decode is not None:
+            for record in self._elements[self._cursor :]:
+                self._source.discard(record)
+        self._elements, self._marks = [], []
+        self._cursor = self._count = 0
+        self._source = self._decode = None
+
+    def _acknowledge(self) -> None:
+        if self._connection is None or self._connection is not self._source:
+            return
+        try:
+            taken = self._done + self._count - self._done_by_others
+            self._connection.acknowledge(self._generation, taken)
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _receive(self) -> None:
+        """Wait for the next message with elements."""
+        self._check_open()
+        if self._ended:
+            raise StopIteration
+        while True:
+            connection = self._connection
+            if connection is None or connection.is_foreign:
+                connection = self._connect()
+            try:
+                message = connection.receive()
+            except EOFError:
+                self._replace(connection)
+                continue
+            except BaseException:
+                # Interrupted, perhaps in the middle of a message.
+                self._abandon()
+                raise
+            kind, generation = message[0], message[1]
+            if generation != self._generation:
+                if kind == worker.RECORDS:
+                    for record in message[3]:
+                        connection.discard(record)
+            elif kind == worker.END:
+                self._ended = True
+                raise StopIteration
+            elif kind == worker.ERROR:
+                self._raise(*message[2:])
+            else:
+                self._take_over(connection, message[3], message[4])
+                self._decode = connection.decode if kind == worker.RECORDS else None
+                return
+
+    def _take_over(
+        self, connection: Connection, elements: list[Any], marks: list[int | bytes]
+    ) -> None:
+        if self._marks:
+            self._before = self._marks[-1]
+        self._done += self._count
+        self._elements, self._marks = elements, marks
+        self._cursor, self._count = 0, len(elements)
+        self._source = connection
+
+    def _raise(self, packed: bytes, mark: int | bytes | None, is_fatal: bool) -> NoReturn:
+        """Raise an exception that came from the worker."""
+        number = self._done + self._count
+        pid = self.worker_pid
+        if is_fatal:
+            self._abandon()
+            where = "while it was being set up"
+        else:
+            if mark is None:
+                mark = self._marks[-1] if self._marks else self._before
+            assert self._connection is not None
+            self._take_over(self._connection, [None], [] if mark is None else [mark])
+            self._decode = None
+            self._acknowledge()
+            self._cursor = 1
+            where = f"while it was making its element {number}"
+        error = unpack_error(packed)
+        error.add_note(f"{self._name()} (process {pid}) raised this {where}.")
+        raise error
+
+    def _abandon(self) -> None:
+        """Let go of the process; the next one goes on after what has arrived."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _replace(self, connection: Connection) -> None:
+        """Have another process go on where one died, unless it died there before."""
+        self._check_open()
+        code = connection.exit_code()
+        report = connection.crash_report()
+        pid = connection.worker_pid
+        self._abandon()
+        self._check_open()
+        position = self._done + self._count
+        if self._died_at == position:
+            self._died_at = -1
+            raise RuntimeError(self._describe_death(code, report, position))
+        self._died_at = position
+        _log.warning(
+            "%s (process %s) ended unexpectedly with exit code %s. Another process goes on"
+            " with its element %d.%s",
+            self._name(),
+            pid,
+            describe_exit(code),
+            position,
+            f"\n{report}" if report else "",
+        )
+
+    def _describe_death(self, code: int | None, report: str, position: int) -> str:
+        mark = self._marks[-1] if self._marks else self._before
+        state = "its initial state" if mark is None else repr(pickle.loads(_pickled_state(mark)))
+        text = (
+            f"Worker process was terminated unexpectedly with exit code {describe_exit(code)}."
+            f" {self._name()} ended twice while making the same element: its element {position}"
+            " (counted from 0 at the start, or at the last restored state), after the state"
+            f" {state}."
+        )
+        if code is not None and code >= 0:
+            text += " Code that it runs may have called `sys.exit` or `os._exit`."
+        return f"{text}\n{report}" if report else text
+
+
+def _pickled_state(mark: int | bytes) -> bytes:
+    return pickle.dumps({worker.COUNTER: mark}) if isinstance(mark, int) else mark
+
+
+def _default_budget(worker_count: int) -> int:
+    try:
+        installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        installed = 4 * _MAX_HOLD_BUDGET
+    return min(_MAX_HOLD_BUDGET, installed // 4) // max(1, worker_count)

@@ -1,0 +1,402 @@
+"""A worker process: runs an iterator and sends what it yields.
+
+Two threads. The first runs the iterator, as far ahead of the consumer as allowed. The second
+listens: it passes on what the consumer says, and ends the process when the consumer is gone,
+whatever the first is doing.
+
+Finished elements are sent at once, unless the next one comes so quickly that sending would be
+most of the work: then they wait for each other, a fraction of a millisecond. If the next takes
+long after all, the consumer, which waits, says so (`NUDGE`), and the second thread sends them.
+"""
+
+import contextlib
+import faulthandler
+import functools
+import os
+import pickle
+import queue
+import random
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from wholegrain._engine import memory, program
+from wholegrain._engine.channel import Channel
+from wholegrain._engine.failures import pack_error
+from wholegrain._engine.layout import aligned
+from wholegrain._engine.pickling import dumps
+from wholegrain._engine.ring import Arena
+from wholegrain._engine.transport import INLINE_BYTES, Encoder
+
+# From the consumer.
+TAKEN, REPOSITION, NUDGE = range(3)
+# To the consumer.
+HELLO, PLAIN, RECORDS, END, ERROR, SEGMENT, RETIRED = range(7)
+
+COUNTER = "next_index"
+"""A state with this key alone travels as its number."""
+
+_MAX_TOGETHER = 256
+_MAX_TOGETHER_BYTES = 1 << 15
+_QUICK_S = 50e-6
+_MAX_WAIT_S = 200e-6
+# How far to run ahead where elements are small.
+_MAX_AHEAD = 1024
+_MAX_AHEAD_BYTES = 1 << 22
+# Immutable, so they can be pickled later, all of a message in one go.
+_NUMBERS = frozenset({int, float, bool, type(None), complex})
+_STRINGS = frozenset({str, bytes})
+_MAX_STRING = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The first message: all that a worker has to know."""
+
+    index: int
+    count: int
+    buffer_size: int
+    min_shm_size: int
+    memory_kind: memory.Kind
+    program: program.ProgramCopy
+    init_fn: bytes | None
+    generation: int
+    state: bytes | None
+    hold_after: int
+    """How many elements are sent one by one before any wait for each other."""
+    environ: dict[str, str]
+    path: list[str]
+    argv: list[str]
+    directory: str
+    has_crash_file: bool
+    """Whether a file comes along for what Python says when native code crashes."""
+
+
+def run(sock: socket.socket, regions: dict[int, Any]) -> NoReturn:
+    """Be a worker until the consumer is gone.
+
+    Args:
+        sock: The connection to the consumer.
+        regions: Memory with programs, inherited from the process that this one was forked from.
+    """
+    channel = Channel(sock)
+    try:
+        start: Start = channel.receive()
+        _adopt(start)
+        if start.has_crash_file:
+            faulthandler.enable(channel.descriptors.popleft())
+        Worker(channel, start).run(regions)
+    except (EOFError, OSError):
+        pass  # The consumer has gone.
+    except BaseException:
+        traceback.print_exc()
+        leave(1)
+    leave(0)
+
+
+def run_spawned(descriptor: str) -> NoReturn:
+    """Be a worker in an interpreter of its own.
+
+    Args:
+        descriptor: Of the socket; empty where the socket itself comes through standard input.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "win32":
+        sock = socket.fromshare(sys.stdin.buffer.read())
+    else:
+        sock = socket.socket(fileno=int(descriptor))
+    run(sock, {})
+
+
+def _adopt(start: Start) -> None:
+    """Take over from the main process what programs expect to find."""
+    for name in os.environ.keys() - start.environ.keys():
+        del os.environ[name]
+    os.environ.update(start.environ)
+    sys.path[:] = start.path
+    sys.argv[:] = start.argv
+    with contextlib.suppress(OSError):  # A directory that is gone is gone for both.
+        os.chdir(start.directory)
+    # Forked from one process, all workers would draw the same numbers.
+    random.seed()
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+
+
+def leave(code: int) -> NoReturn:
+    """End the process now, from any thread, without losing what was printed."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)
+
+
+class Worker:
+    """Runs one iterator for one consumer."""
+
+    def __init__(self, channel: Channel, start: Start) -> None:
+        self._channel = channel
+        self._start = start
+        self._arena = Arena(start.memory_kind, self._announce, self._retire)
+        self._encoder = Encoder(self._arena, max(INLINE_BYTES, start.min_shm_size))
+        self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._sending = threading.Lock()
+        # Finished elements that were not sent yet: each with its state and size. The second
+        # thread may send them too, so nothing but append and popleft is done to it.
+        self._held: deque[tuple[Any, int | bytes, int]] = deque()
+        self._held_kind = PLAIN
+        self._held_bytes = 0
+        self._held_since = 0.0
+        self._finished_at = 0.0
+        self._last_mark: int | bytes = b""
+        # How far ahead of the consumer: elements, bytes, and the bytes of each message.
+        self._ahead = 2 * start.buffer_size + 1
+        self._generation = start.generation
+        self._made = 0
+        self._taken = 0
+        self._bytes_ahead = 0
+        self._sent = 0
+        self._messages: deque[tuple[int, int]] = deque()
+        self._ended = False
+
+    def run(self, regions: dict[int, Any]) -> NoReturn:
+        """Make the iterator and run it until the process ends."""
+        threading.Thread(target=self._listen, name="wholegrain-listen", daemon=True).start()
+        self._send(pickle.dumps((HELLO, os.getpid())))
+        try:
+            iterator = self._open(regions)
+            if self._start.state is not None:
+                iterator.set_state(pickle.loads(self._start.state))
+        except BaseException as error:
+            self._give_up(error)
+        if hasattr(iterator, "next_into"):
+            self._produce(iterator, functools.partial(iterator.next_into, self._encoder.empty))
+        else:
+            self._produce(iterator, iterator.__next__)
+
+    def _open(self, regions: dict[int, Any]) -> Any:
+        start = self._start
+        if start.init_fn is not None:
+            pickle.loads(start.init_fn)(start.index, start.count)
+        copy = start.program
+        content: Any
+        if copy.inline is not None:
+            content = bytearray(copy.inline)
+        elif copy.region is not None:
+            content = regions[copy.region]
+        else:
+            handle = copy.shared
+            if isinstance(handle, int):
+                handle = self._channel.descriptors.popleft()
+            assert handle is not None
+            content = memory.attach(handle, sum(map(aligned, copy.sizes)), private=True)
+        regions.clear()  # Programs of others would stay in memory as long as this process.
+        return program.load(copy.sizes, content)(start.index, start.count)
+
+    def _produce(self, iterator: program.WorkerIterator, advance: Callable[[], Any]) -> NoReturn:
+        no_commands = self._commands.empty
+        while True:
+            ahead = self._made - self._taken
+            if (
+                self._ended
+                or not no_commands()
+                or (
+                    ahead >= self._ahead
+                    and (ahead >= _MAX_AHEAD or self._bytes_ahead >= _MAX_AHEAD_BYTES)
+                )
+            ):
+                self._obey(iterator)
+                continue
+            try:
+                element = advance()
+            except StopIteration:
+                self._flush()
+                self._send(pickle.dumps((END, self._generation)))
+                self._ended = True
+            except BaseException as error:
+                self._encoder.abandon()
+                self._fail(iterator, error)
+            else:
+                self._add(iterator, element)
+
+    def _add(self, iterator: program.WorkerIterator, element: Any) -> None:
+        """Send an element, now or with the next ones."""
+        kind = type(element)
+        try:
+            if kind in _NUMBERS or (kind in _STRINGS and len(element) <= _MAX_STRING):
+                if self._held_kind != PLAIN:
+                    self._flush()
+                    self._held_kind = PLAIN
+                nbytes = 16 if kind in _NUMBERS else 16 + len(element)
+            else:
+                if self._held_kind != RECORDS:
+                    self._flush()
+                    self._held_kind = RECORDS
+                element, nbytes = self._encoder.encode(element)
+                nbytes += 64
+            mark = _mark(iterator.get_state())
+            if type(mark) is bytes:
+                if mark == self._last_mark:
+                    mark = self._last_mark  # Pickled once for all elements of a message.
+                self._last_mark = mark
+        except BaseException as error:
+            self._fail(iterator, error)
+            return
+        self._made += 1
+        self._bytes_ahead += nbytes
+        now = time.perf_counter()
+        if not self._held:
+            self._held_bytes = 0
+            self._held_since = now
+        self._held_bytes += nbytes
+        self._held.append((element, mark, nbytes))
+        if (
+            now - self._finished_at > _QUICK_S
+            or now - self._held_since > _MAX_WAIT_S
+            or len(self._held) >= _MAX_TOGETHER
+            or self._held_bytes >= _MAX_TOGETHER_BYTES
+            or self._made <= self._start.hold_after
+        ):
+            self._flush()
+        self._finished_at = now
+
+    def _flush(self) -> None:
+        """Send all finished elements."""
+        with self._sending:
+            self._flush_held()
+
+    def _flush_held(self) -> None:
+        held = self._held
+        some = [held.popleft() for _ in range(len(held))]
+        if not some:
+            return
+        layouts = self._encoder.new_layouts
+        new = [layouts.popleft() for _ in range(len(layouts))]
+        items, marks, sizes = zip(*some, strict=True)
+        self._sent += len(some)
+        self._messages.append((self._sent, sum(sizes)))
+        self._send_locked(
+            pickle.dumps((self._held_kind, self._generation, new, list(items), list(marks)), 5)
+        )
+
+    def _send(self, data: bytes, descriptors: tuple[int, ...] = ()) -> None:
+        with self._sending:
+            self._send_locked(data, descriptors)
+
+    def _send_locked(self, data: bytes, descriptors: tuple[int, ...] = ()) -> None:
+        try:
+            self._channel.send(data, descriptors)
+        except OSError:
+            leave(0)  # The consumer has gone.
+
+    def _announce(self, number: int, size: int, count: int, handle: memory.Handle) -> None:
+        if isinstance(handle, int):
+            self._send(pickle.dumps((SEGMENT, number, size, count, None)), (handle,))
+            os.close(handle)
+        else:
+            self._send(pickle.dumps((SEGMENT, number, size, count, handle)))
+
+    def _retire(self, number: int) -> None:
+        self._send(pickle.dumps((RETIRED, number)))
+
+    def _fail(self, iterator: program.WorkerIterator, error: BaseException) -> None:
+        """Send an exception in an element's place."""
+        _leave_if_asked(error, self._flush)
+        self._flush()
+        try:
+            mark: int | bytes | None = _mark(iterator.get_state())
+        except Exception:
+            mark = None
+        self._made += 1
+        self._sent += 1
+        self._messages.append((self._sent, 0))
+        packed = pack_error(error, __file__)
+        self._send(pickle.dumps((ERROR, self._generation, packed, mark, False)))
+
+    def _give_up(self, error: BaseException) -> NoReturn:
+        """Send an exception after which this worker is of no use."""
+        _leave_if_asked(error, self._flush)
+        self._send(pickle.dumps((ERROR, self._generation, pack_error(error, __file__), None, True)))
+        while True:
+            self._commands.get()
+
+    def _obey(self, iterator: program.WorkerIterator) -> None:
+        """Do what the consumer said; wait for it, if it has not said anything."""
+        if self._commands.empty():
+            self._flush()
+        command = self._commands.get()
+        if command[0] == TAKEN:
+            _, generation, taken, released = command
+            for slot in released:
+                self._arena.give_back(slot)
+            if generation == self._generation:
+                self._taken = taken
+                while self._messages and self._messages[0][0] <= taken:
+                    self._bytes_ahead -= self._messages.popleft()[1]
+        else:
+            _, self._generation, state = command
+            self._drop_held()
+            self._made = self._taken = self._sent = self._bytes_ahead = 0
+            self._messages.clear()
+            self._ended = False
+            try:
+                iterator.set_state(pickle.loads(state))
+            except BaseException as error:
+                self._give_up(error)
+
+    def _drop_held(self) -> None:
+        with self._sending:
+            if self._held_kind == RECORDS:
+                for record, _, _ in self._held:
+                    for slot in record[1]:
+                        if type(slot) is int:
+                            self._arena.give_back(slot)
+            self._held.clear()
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                command = self._channel.receive()
+                if command[0] != NUDGE:
+                    self._commands.put(command)
+                elif self._sending.acquire(blocking=False):
+                    try:
+                        self._flush_held()
+                    finally:
+                        self._sending.release()
+        except EOFError:
+            leave(0)
+        except BaseException:
+            traceback.print_exc()
+            leave(1)
+
+
+def _mark(state: Any) -> int | bytes:
+    """Return what a state travels as."""
+    if type(state) is dict and len(state) == 1:
+        number = state.get(COUNTER)
+        if type(number) is int:
+            return number
+    return dumps(state)
+
+
+def _leave_if_asked(error: BaseException, flush: Callable[[], None]) -> None:
+    """End the process for `sys.exit` and the like, after sending what is finished."""
+    if isinstance(error, KeyboardInterrupt):
+        flush()
+        leave(1)
+    if isinstance(error, SystemExit):
+        flush()
+        if error.code is None:
+            leave(0)
+        if isinstance(error.code, int):
+            leave(error.code & 0xFF)
+        print(error.code, file=sys.stderr)
+        leave(1)
