@@ -34,7 +34,7 @@ _WEIGHTS = st.sampled_from([0.1, 0.25, 0.3, 0.5, 0.7, 1, 2, 3, 5])
 _SEEDS = st.one_of(st.integers(0, 100), st.sampled_from([2**31, 2**32 - 1]))
 _ONE_TO_ONE = {
     *("range", "source", "map", "filter", "map_with_index", "random_map", "seed", "shuffle"),
-    *("to_iter_dataset", "batch", "flat_map", "with_options", "limit"),
+    *("to_iter_dataset", "flat_map", "with_options", "limit"),
 }
 
 
@@ -61,7 +61,7 @@ class Draft:
 
     @property
     def stackable(self) -> bool:
-        return self.spec is not None and "ragged" not in str(self.spec)
+        return not any(word in str(self.spec) for word in ("ragged", "None"))
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(repr(self.recipe))  # In hypothesis's reports.

@@ -63,7 +63,7 @@ def test_iterating_over_a_map_dataset_gives_the_recorded_elements(case: dict[str
 
 @pytest.mark.parametrize("case", _params("iter"))
 def test_an_iterator_goes_through_the_recorded_elements_and_states(case: dict[str, Any]) -> None:
-    _go_through(iter(_build(case)), case, *_states(case)[0])
+    _go_through(iter(_build(case)), case, *_states(case)[0], restored=False)
 
 
 @pytest.mark.parametrize("case", _params("iter"))
@@ -115,20 +115,24 @@ def _states(case: dict[str, Any]) -> list[tuple[int, Any]]:
     return states
 
 
-def _go_through(it: Any, case: dict[str, Any], step: int, state: Any) -> None:
+def _go_through(
+    it: Any, case: dict[str, Any], step: int, state: Any, *, restored: bool = True
+) -> None:
     """Check elements and states from `step`, where the state is `state`, to the end."""
     elements = golden.decode(case["elements"])
     states = dict(golden.decode(case["states"])) | {step: state}
+    # At its end a flat map forgets how many parts the last element had. What a cache holds is
+    # not part of its state, so that states may be others after a restore.
+    forgets = "FlatMapIter" in case["expr"] and step == len(elements)
+    forgets |= "CacheIter" in case["expr"] and restored
     for place in range(step, len(elements) + 1):
-        # At its end a flat map forgets how many parts the last element had.
-        forgets = "FlatMapIter" in case["expr"] and step == len(elements)
         if place in states and not forgets:
             _assert_same(states[place], it.get_state(), f"state after {place} elements")
         if place < len(elements):
             _assert_same(elements[place], next(it, "the end"), f"element {place}")
     if case["exhausted"]:
         assert next(it, "the end") == "the end"
-        if step < len(elements):
+        if step < len(elements) and not forgets:
             _assert_same(golden.decode(case["state_after_stop"]), it.get_state(), "state at end")
         assert [next(it, "the end") for _ in range(3)] == ["the end"] * 3
 

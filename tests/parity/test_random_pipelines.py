@@ -49,7 +49,7 @@ def test_map_datasets_are_equal(data: st.DataObject) -> None:
         expected, found = _outcome(lambda i=index: theirs[i]), _outcome(lambda i=index: ours[i])
         _assert_same(expected, found, f"ds[{index}]")
         elements.append(expected)
-    if all(kind == "value" for kind, _ in elements):
+    if indices and all(kind == "value" for kind, _ in elements):
         chunk = ours.getitems(np.array(indices, dtype=np.int64))
         _assert_same([element for _, element in elements], list(chunk), f"ds.getitems({indices})")
 
