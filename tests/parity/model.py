@@ -46,7 +46,7 @@ def round_keys(seed: int, rounds: int) -> list[int]:
 
 
 def _encrypt(value: int, word_bits: int, keys: list[int]) -> int:
-    mask = 2**word_bits - 1
+    mask = (1 << word_bits) - 1
 
     def rotated(x: int, by: int) -> int:
         return ((x << by) & mask) | (x >> (word_bits - by))

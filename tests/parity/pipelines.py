@@ -199,7 +199,8 @@ def _others(draw: Draw, ds: Draft, depth: int, drafts: Any) -> list[Draft]:
 
 
 def _weights(draw: Draw, count: int) -> list[float] | None:
-    return draw(st.one_of(st.none(), st.lists(_WEIGHTS, min_size=count, max_size=count)))
+    weights = st.one_of(st.none(), st.lists(_WEIGHTS, min_size=count, max_size=count))
+    return draw(weights)  # type: ignore[no-any-return]
 
 
 def _mix(draw: Draw, ds: Draft, depth: int) -> Draft:

@@ -176,7 +176,7 @@ def test_no_case_of_the_iterators_is_superseded() -> None:
 
 def _is_aliased(index: int, max_index: int) -> bool:
     bits = math.ceil(math.log2(max_index)) if max_index else 0
-    return index >= 2 ** max(bits + bits % 2, 16)
+    return index >= 1 << max(bits + bits % 2, 16)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_default_batching_stacks_as_recorded(case: dict[str, Any]) -> None:
     elements = eval(case["elements"], _NAMES)
     ds = wg.MapDataset.source(elements)
     expected = golden.decode(case["batch"])
-    batched = ds.to_iter_dataset(allow_nones=True).batch(len(elements))
+    batched: Any = ds.to_iter_dataset(allow_nones=True).batch(len(elements))
     _assert_same([expected], list(batched))
     if any(element is None for element in elements):
         # In a MapDataset, None says that there is no element: Grain stacks that as an object.
@@ -358,7 +358,7 @@ def test_mixtures_take_components_in_the_recorded_order(case: dict[str, Any]) ->
 
     lengths = case["component_lengths"]
     components = [component(number, length) for number, length in enumerate(lengths)]
-    ds = wg.MapDataset.mix(components, case["weights"])
+    ds: Any = wg.MapDataset.mix(components, case["weights"])
     assert len(ds) == case["len"]
     recorded = dict(enumerate(case["first"])) | dict(case["far"])
     expected = {position: tuple(place) for position, place in recorded.items()}

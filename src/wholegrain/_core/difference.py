@@ -58,7 +58,7 @@ def _differences(
         for field in dataclasses.fields(expected):
             one, other = getattr(expected, field.name), getattr(found, field.name)
             yield from _differences(one, other, f"{path}.{field.name}", key_order)
-    elif type(expected).__eq__ is object.__eq__ and hasattr(expected, "__dict__"):
+    elif _compares_by_identity(expected) and hasattr(expected, "__dict__"):
         yield from _differences(vars(expected), vars(found), path, key_order)
     elif not bool(expected == found):
         yield path, f"{show(found)} is not {show(expected)}"
@@ -78,10 +78,15 @@ def _array_differences(
     elif expected.tobytes() != found.tobytes():
         # NaN is the one value that is not equal to itself.
         same = (expected == found) | ((expected != expected) & (found != found))
-        for place in np.argwhere(~np.asarray(same)):
-            index = tuple(place.tolist())
+        for different in np.argwhere(~np.asarray(same)).tolist():
+            index = tuple(different)
             where = f"{path}{list(index)}" if index else path
             yield where, f"{found[index]} is not {expected[index]}"
+
+
+def _compares_by_identity(value: Any) -> bool:
+    equal: Any = type(value).__eq__
+    return equal is object.__eq__
 
 
 def _is_array_like(value: Any) -> bool:
