@@ -7,13 +7,21 @@ for batch in ds:
     ...
 """
 
+from wholegrain import checkpoint as checkpoint
 from wholegrain import constants as constants
 from wholegrain import experimental as experimental
+from wholegrain import multiprocessing as multiprocessing
+from wholegrain import samplers as samplers
 from wholegrain import sharding as sharding
+from wholegrain import sources as sources
 from wholegrain import transforms as transforms
+from wholegrain._core.config import config as config
 from wholegrain._graph.iter_dataset import IterDataset as IterDataset
 from wholegrain._graph.iterator import DatasetIterator as DatasetIterator
 from wholegrain._graph.map_dataset import MapDataset as MapDataset
+from wholegrain._loader.data_loader import DataLoader as DataLoader
+from wholegrain._loader.data_loader import load as load
+from wholegrain._loader.iterator import DataLoaderIterator as DataLoaderIterator
 from wholegrain.options import MultiprocessingOptions as MultiprocessingOptions
 from wholegrain.options import ReadOptions as ReadOptions
 from wholegrain.record import Record as Record

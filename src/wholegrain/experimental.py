@@ -1,6 +1,6 @@
 """Less common parts, under the names that Grain gives them."""
 
-from wholegrain import transforms
+from wholegrain import transforms as _transforms
 from wholegrain._core.permute import index_shuffle as index_shuffle
 from wholegrain._core.rng import RngPool as RngPool
 from wholegrain._core.spec import ShapeDtypeStruct as ShapeDtypeStruct
@@ -9,7 +9,12 @@ from wholegrain._core.stack import batch_and_pad as batch_and_pad
 from wholegrain._graph.apply import apply_transformations as apply_transformations
 from wholegrain._graph.iterator import get_next_index as get_next_index
 from wholegrain._graph.iterator import set_next_index as set_next_index
+from wholegrain._graph.device import device_put as device_put
+from wholegrain._graph.nodes import BestFitPackIterDataset as BestFitPackIterDataset
+from wholegrain._graph.nodes import BOSHandling as BOSHandling
 from wholegrain._graph.nodes import CacheIterDataset as CacheIterDataset
+from wholegrain._graph.nodes import ConcatThenSplitIterDataset as ConcatThenSplitIterDataset
+from wholegrain._graph.nodes import FirstFitPackIterDataset as FirstFitPackIterDataset
 from wholegrain._graph.nodes import FlatMapIterDataset as FlatMapIterDataset
 from wholegrain._graph.nodes import FlatMapMapDataset as FlatMapMapDataset
 from wholegrain._graph.nodes import InterleaveIterDataset as InterleaveIterDataset
@@ -22,13 +27,22 @@ from wholegrain._graph.nodes import WindowShuffleMapDataset as WindowShuffleMapD
 from wholegrain._graph.nodes import WithOptionsIterDataset as WithOptionsIterDataset
 from wholegrain._graph.nodes import ZipIterDataset as ZipIterDataset
 from wholegrain._graph.nodes import ZipMapDataset as ZipMapDataset
+from wholegrain._graph.performance import PerformanceConfig as PerformanceConfig
+from wholegrain._graph.performance import pick_performance_config as pick_performance_config
 from wholegrain._graph.prefetching import multithread_prefetch as multithread_prefetch
 from wholegrain._graph.specs import get_element_spec as get_element_spec
 from wholegrain._graph.thread_iterator import (
     ThreadPrefetchDatasetIterator as ThreadPrefetchDatasetIterator,
 )
+from wholegrain._packing.pack_and_batch import PackAndBatchOperation as PackAndBatchOperation
+from wholegrain.checkpoint.elastic import ElasticIterator as ElasticIterator
 from wholegrain.options import DatasetOptions as DatasetOptions
 from wholegrain.options import ExecutionTrackingMode as ExecutionTrackingMode
+from wholegrain.sources.parquet_iter import ParquetIterDataset as ParquetIterDataset
+from wholegrain.sources.tfrecord_iter import TFRecordIterDataset as TFRecordIterDataset
+from wholegrain.testing import (
+    assert_equal_output_after_checkpoint as assert_equal_output_after_checkpoint,
+)
 
-FlatMapTransform = transforms.FlatMap
-MapWithIndexTransform = transforms.MapWithIndex
+FlatMapTransform = _transforms.FlatMap
+MapWithIndexTransform = _transforms.MapWithIndex

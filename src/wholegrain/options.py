@@ -102,7 +102,8 @@ class DatasetOptions:
         """Return options with the fields given here, then those given in `other`."""
         if other is None:
             return self
-        return DatasetOptions(**{**other._given_fields(), **self._given_fields()})
+        fields = {**other._given_fields(), **self._given_fields()}  # noqa: SLF001
+        return DatasetOptions(**fields)
 
     def _given_fields(self) -> dict[str, Any]:
         given: frozenset[str] = self._given  # type: ignore[attr-defined]

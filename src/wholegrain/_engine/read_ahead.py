@@ -34,7 +34,10 @@ _CHUNK_SECONDS = 1e-3
 """A chunk is made so large that reading it takes about this long."""
 
 _THREAD_CHUNK_SECONDS = 5e-3
-"""The same for chunks that a thread reads, where handing over costs more."""
+"""The same for chunks that a thread computes, where handing over costs more."""
+
+_WAITING_CHUNK_SECONDS = 25e-3
+"""The same for chunks that a thread waits for: the others go on meanwhile."""
 
 _CHUNK_BYTES = 32 << 20
 _GROWTH = 8
@@ -129,6 +132,7 @@ class ReadAhead(Generic[T]):
         self._chunk_size = 1
         self._per_element = float("inf")  # Seconds, when a chunk was last read.
         self._quick = True  # Whether the consumer reads for itself.
+        self._slow_reads = 0
         # Guarded by the lock from here on.
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
@@ -184,11 +188,17 @@ class ReadAhead(Generic[T]):
         self._next_start = self._taken = stop
         self._resize(cost, chunk, _CHUNK_SECONDS, self._largest)
         if self._most_threads and not isinstance(chunk, Failure):
-            whole_chunk = cost.cpu / cost.count * self._largest
-            slow = whole_chunk > 4 * _CHUNK_SECONDS and (cost.count > 1 or cost.cpu > 1e-4)
-            if cost.waited or slow:
-                self._hand_over(cost)
+            self._consider_threads(cost)
         return stop, chunk
+
+    def _consider_threads(self, cost: _Cost) -> None:
+        """Hand over to threads if reads are slow: twice in a row, since the first opens files."""
+        whole_chunk = cost.cpu / cost.count * self._largest
+        computed = whole_chunk > 4 * _CHUNK_SECONDS and cost.cpu > 0.5 * _CHUNK_SECONDS
+        self._slow_reads = self._slow_reads + 1 if cost.waited or computed else 0
+        if self._slow_reads == 2:
+            self._slow_reads = 0
+            self._hand_over(cost)
 
     def _hand_over(self, cost: _Cost) -> None:
         """Let threads read from now on."""
@@ -259,9 +269,11 @@ class ReadAhead(Generic[T]):
 
     def _thread_chunk(self, cost: _Cost) -> int:
         """Return how many elements one thread should read at a time."""
-        fair = max(1, self._buffer_size // (2 * max(1, self._crew.wanted)))
-        seconds = cost.wall if self._crew.waiting else cost.cpu
-        fitting = int(_THREAD_CHUNK_SECONDS / max(seconds / cost.count, 1e-9))
+        fair = max(1, 2 * self._buffer_size // (3 * max(1, self._crew.wanted)))
+        if self._crew.waiting:
+            fitting = int(_WAITING_CHUNK_SECONDS * cost.count / max(cost.wall, 1e-9))
+        else:
+            fitting = int(_THREAD_CHUNK_SECONDS * cost.count / max(cost.cpu, 1e-9))
         if cost.wall / cost.count < 0.7 * self._per_element:
             fitting = max(fitting, 2 * cost.count)  # Larger reads cost less: try still larger.
         self._per_element = min(self._per_element, cost.wall / cost.count)

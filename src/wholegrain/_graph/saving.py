@@ -1,6 +1,5 @@
 """States as files: what Orbax's newer interface asks of an iterator."""
 
-import asyncio
 import json
 import os
 from pathlib import Path
@@ -34,12 +33,16 @@ def state_filename() -> str:
 
 async def write_state(text: str, directory: Any) -> None:
     """Write the text of a state into `directory` when that has been made."""
+    import asyncio  # Takes long to import, and few need it.
+
     path = await directory.await_creation()
     await asyncio.to_thread((path / state_filename()).write_text, text)
 
 
 async def read_state(iterator: Any, directory: Any) -> None:
     """Read the state of this process from `directory` and restore `iterator`."""
+    import asyncio
+
     path = Path(directory) if isinstance(directory, (str, os.PathLike)) else directory
     file = path / state_filename()
     if not await asyncio.to_thread(file.exists):

@@ -46,10 +46,10 @@ class SourceMapDataset(MapNode[T]):
         try:
             length = len(self._source)
         except TypeError:
-            return _read_many(self._source, indices)
+            return read_many(self._source, indices)
         if length == 0:
             raise ZeroDivisionError("The source is empty: there is no element to read.")
-        return _read_many(self._source, indices % length)
+        return read_many(self._source, indices % length)
 
     def source_index(self, index: int) -> int:
         try:
@@ -61,7 +61,7 @@ class SourceMapDataset(MapNode[T]):
         return f"SourceMapDataset(source={type(self._source).__name__})"
 
 
-def _read_many(source: Any, indices: Indices) -> Sequence[Any]:
+def read_many(source: Any, indices: Indices) -> Sequence[Any]:
     """Read a chunk in the quickest way that the source offers."""
     if isinstance(source, MapDataset):
         return source.getitems(indices)

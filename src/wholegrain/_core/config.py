@@ -1,0 +1,105 @@
+"""Process-wide settings: `wholegrain.config`.
+
+Values live in the object. The environment gives their initial values, as `GRAIN_<NAME>`.
+Command-line flags are not needed.
+"""
+
+import dataclasses
+import os
+from typing import Any
+
+
+class UnknownOptionError(AttributeError, ValueError):
+    """There is no option of that name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Option:
+    kind: type
+    default: Any
+    choices: tuple[Any, ...] = ()
+    optional: bool = False
+
+
+_OPTIONS = {
+    "py_debug_mode": _Option(bool, False),
+    "py_dataset_visualization_output_dir": _Option(str, None, optional=True),
+    "py_traceback_filtering": _Option(
+        str,
+        "auto",
+        choices=("auto", "off", "tracebackhide", "quiet_remove_frames", "remove_frames"),
+    ),
+    "py_relay_sigterm_to_main": _Option(bool, False),
+    "enable_multiprocess_worker_profiling": _Option(bool, False),
+    # Accepted for programs that set them; they have no effect here, nor in Grain.
+    "tf_interleaved_shuffle": _Option(bool, False),
+    "tf_interleaved_shuffle_block_size": _Option(int, 10),
+    "tf_interleaved_shuffle_parallel_blocks": _Option(int, 10),
+    "tf_lookup_batch_size": _Option(int, 100),
+    "tf_lookup_num_parallel_calls": _Option(int, -1),
+    "tf_lookup_fast_warmup": _Option(bool, False),
+    "tf_optimized_sequential_read": _Option(bool, False),
+    "tf_prefetch_buffer_size": _Option(int, -1),
+}
+
+
+class Config:
+    """Settings by name: read as attributes, changed with `update`."""
+
+    def __init__(self) -> None:
+        values = {name: _initial(name, option) for name, option in _OPTIONS.items()}
+        object.__setattr__(self, "_values", values)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.get_or_default(name)
+
+    def get_or_default(self, name: str) -> Any:
+        """Return the value of an option."""
+        values: dict[str, Any] = object.__getattribute__(self, "_values")
+        if name not in values:
+            raise UnknownOptionError(
+                f"There is no option {name!r}. The options are {', '.join(sorted(values))}."
+            )
+        return values[name]
+
+    def update(self, name: str, value: Any) -> None:
+        """Set an option for this process.
+
+        Args:
+            name: The name of the option.
+            value: Its new value.
+        """
+        self.get_or_default(name)
+        self._values[name] = _checked(name, _OPTIONS[name], value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise ValueError(f"Options are set with `config.update({name!r}, {value!r})`.")
+
+    def __dir__(self) -> list[str]:
+        return [*_OPTIONS, "get_or_default", "update"]
+
+
+def _initial(name: str, option: _Option) -> Any:
+    text = os.environ.get(f"GRAIN_{name.upper()}")
+    if text is None:
+        return option.default
+    value: Any = text
+    if option.kind is bool:
+        value = {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+    elif option.kind is int:
+        value = int(text) if text.lstrip("-").isdigit() else text
+    return _checked(name, option, value)
+
+
+def _checked(name: str, option: _Option, value: Any) -> Any:
+    if value is None and option.optional:
+        return None
+    if not isinstance(value, option.kind) or (option.choices and value not in option.choices):
+        expected = ", ".join(map(repr, option.choices)) or f"a {option.kind.__name__}"
+        raise ValueError(f"The option {name!r} takes {expected}, but got {value!r}.")
+    return value
+
+
+config = Config()

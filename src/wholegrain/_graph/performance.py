@@ -1,0 +1,113 @@
+"""How many workers and how much read-ahead fit into memory."""
+
+import dataclasses
+import itertools
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
+from wholegrain.options import MultiprocessingOptions, ReadOptions
+
+_MIB = 1 << 20
+_LARGEST_BUFFER = 1000
+
+_logger = logging.getLogger("wholegrain")
+
+
+@dataclasses.dataclass(slots=True)
+class PerformanceConfig:
+    """What `pick_performance_config` suggests.
+
+    Args:
+        multiprocessing_options: For `mp_prefetch`.
+        read_options: For `to_iter_dataset`.
+    """
+
+    multiprocessing_options: MultiprocessingOptions | None = None
+    read_options: ReadOptions | None = None
+
+
+def pick_performance_config(
+    ds: Any,
+    *,
+    ram_budget_mb: float | None,
+    max_workers: int | None,
+    max_buffer_size: int | None,
+    samples_to_check: int = 5,
+) -> PerformanceConfig:
+    """Suggest a number of workers and a read-ahead, from the size of a few elements.
+
+    The suggestion depends on the machine. Where the number of workers changes the order of the
+    elements, keep it with the experiment.
+
+    Args:
+        ds: The pipeline, a MapDataset or an IterDataset.
+        ram_budget_mb: How much memory buffers may take; None for what is available now.
+        max_workers: How many workers at most; None for the number of processors.
+        max_buffer_size: How many elements to read ahead at most; None for 1000.
+        samples_to_check: How many elements to look at.
+    """
+    budget = _available_mib() if ram_budget_mb is None else ram_budget_mb
+    most_workers = max_workers or os.cpu_count() or 1
+    largest_buffer = max_buffer_size or _LARGEST_BUFFER
+    size = _average_mib([ds], samples_to_check)
+    workers = min(int(budget / size), most_workers) if size else most_workers
+    sources = _read_datasets(ds)
+    source_size = _average_mib(sources, samples_to_check)
+    if source_size:
+        buffer = min(int(budget / (source_size * len(sources))), largest_buffer)
+    else:
+        buffer = largest_buffer
+    return PerformanceConfig(
+        multiprocessing_options=MultiprocessingOptions(num_workers=max(1, workers)),
+        read_options=ReadOptions(prefetch_buffer_size=max(1, buffer)),
+    )
+
+
+def _average_mib(datasets: Sequence[Any], samples: int) -> float:
+    """Return the average size of a few elements of each dataset; 0 if there are too few."""
+    sizes: list[float] = []
+    for dataset in datasets:
+        iterator = iter(dataset)
+        each = -(-samples // len(datasets))
+        sizes += [_nbytes(element) / _MIB for element in itertools.islice(iterator, each)]
+        iterator.close()
+    if len(sizes) < samples:
+        _logger.warning(
+            "There are only %d elements to estimate sizes from, fewer than %d: the largest"
+            " allowed values are taken.",
+            len(sizes),
+            samples,
+        )
+        return 0.0
+    return sum(sizes) / len(sizes)
+
+
+def _nbytes(element: Any) -> int:
+    if isinstance(element, np.ndarray):
+        return element.nbytes
+    if isinstance(element, Mapping):
+        return sum(map(_nbytes, element.values()))
+    if isinstance(element, (list, tuple)):
+        return sum(map(_nbytes, element))
+    return sys.getsizeof(element)
+
+
+def _read_datasets(ds: Any) -> list[Any]:
+    """Return the random-access datasets that the pipeline reads in order."""
+    if isinstance(ds, PrefetchIterDataset):
+        return list(ds.parents)
+    return [found for parent in getattr(ds, "parents", ()) for found in _read_datasets(parent)]
+
+
+def _available_mib() -> float:
+    try:
+        pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return 1024.0
+    return pages / _MIB

@@ -1,0 +1,1 @@
+"""The DataLoader: a pipeline made of a source, a sampler and operations."""

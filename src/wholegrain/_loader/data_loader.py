@@ -1,0 +1,240 @@
+"""DataLoader: a source, a sampler and operations make a pipeline."""
+
+from __future__ import annotations
+
+import operator
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from wholegrain import transforms
+from wholegrain._graph.iter_dataset import IterDataset
+from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
+from wholegrain._loader.iterator import DataLoaderIterator
+from wholegrain._loader.legacy import Operation
+from wholegrain._loader.operations import DataIterDataset, OperationIterDataset
+from wholegrain._loader.records import SampledMapDataset, count_places
+from wholegrain.options import MultiprocessingOptions, ReadOptions
+from wholegrain.samplers import IndexSampler, Sampler, SequentialSampler
+from wholegrain.sharding import NoSharding, ShardOptions
+
+
+class DataLoader:
+    """Reads the records that a sampler names from a source, and applies operations to them.
+
+    Each `iter(loader)` starts at the beginning, independently of other iterators.
+
+    Args:
+        data_source: Anything with `__len__` and `__getitem__`.
+        sampler: Which records, and in which order.
+        operations: Transformations, applied in turn.
+        worker_count: How many processes run the pipeline. 0 runs it in this one, None in as
+            many as there are processors.
+        worker_buffer_size: How many finished elements each worker may hold ready.
+        shard_options: Which shard this is; by default the sampler's.
+        read_options: How far, and with how many threads, each process reads ahead.
+        enable_profiling: Kept for programs that set it; has no effect.
+
+    Example:
+        >>> loader = DataLoader(
+        ...     data_source=source,
+        ...     sampler=IndexSampler(len(source), shuffle=True, num_epochs=1, seed=0),
+        ...     operations=[Decode(), Batch(32)],
+        ... )
+        >>> for batch in loader:
+        ...     print(batch)
+    """
+
+    def __init__(
+        self,
+        *,
+        data_source: Any,
+        sampler: Sampler,
+        operations: Sequence[transforms.Transformation | Operation] = (),
+        worker_count: int | None = 0,
+        worker_buffer_size: int = 1,
+        shard_options: ShardOptions | None = None,
+        read_options: ReadOptions | None = None,
+        enable_profiling: bool = False,
+    ) -> None:
+        num_workers = _determine_worker_count(worker_count)
+        _check_buffer_size(worker_buffer_size, num_workers)
+        self._data_source = data_source
+        self._sampler = sampler
+        self._shard_options = _shard_options(shard_options, sampler)
+        self._operations = list(operations)
+        self._read_options = read_options or ReadOptions()
+        self._multiprocessing_options = MultiprocessingOptions(
+            num_workers=num_workers,
+            per_worker_buffer_size=worker_buffer_size,
+            enable_profiling=enable_profiling,
+        )
+        _check_operations(self._operations, sampler)
+        _warn_if_longer(sampler, data_source)
+        self._dataset = self._pipeline()
+
+    @property
+    def multiprocessing_options(self) -> MultiprocessingOptions:
+        """How many workers run the pipeline, and what each may hold ready."""
+        return self._multiprocessing_options
+
+    @property
+    def has_flat_map(self) -> bool:
+        """Whether one record may become several elements."""
+        return any(isinstance(operation, transforms.FlatMap) for operation in self._operations)
+
+    def _pipeline(self) -> IterDataset[Any]:
+        options = self._shard_options
+        records = SampledMapDataset(
+            self._data_source, self._sampler, options, count_places(self._sampler)
+        )
+        ds: IterDataset[Any] = PrefetchIterDataset(records, self._read_options, allow_nones=True)
+        for operation in self._operations:
+            ds = OperationIterDataset(ds, operation, options.shard_count)
+        ds = DataIterDataset(ds)
+        if self._multiprocessing_options.num_workers:
+            ds = ds.mp_prefetch(self._multiprocessing_options)
+        return ds
+
+    def __iter__(self) -> DataLoaderIterator:
+        _check_random_maps(self._operations, self._sampler)
+        return DataLoaderIterator(self, None)
+
+
+def _determine_worker_count(worker_count: int | None) -> int:
+    if worker_count is None:
+        processors = os.cpu_count()
+        if processors is None:
+            raise ValueError(
+                "`worker_count=None` stands for the number of processors, which this system does"
+                " not tell. Pass a number."
+            )
+        return processors
+    if isinstance(worker_count, float) and worker_count == int(worker_count):
+        worker_count = int(worker_count)
+    try:
+        count = operator.index(worker_count)
+    except TypeError:
+        raise TypeError(
+            f"`worker_count` has to be a whole number, but got {worker_count!r}."
+        ) from None
+    if count < 0:
+        raise ValueError(
+            f"`worker_count` cannot be negative, but got {count}. 0 runs in this process."
+        )
+    return count
+
+
+def _check_buffer_size(size: int, num_workers: int) -> None:
+    if size < 0 or (size == 0 and num_workers):
+        raise ValueError(
+            f"`worker_buffer_size` has to be at least 1 with {num_workers} workers, but got {size}."
+        )
+
+
+def _shard_options(given: ShardOptions | None, sampler: Any) -> ShardOptions:
+    if given is not None:
+        return given
+    options = getattr(sampler, "_shard_options", None)
+    if not isinstance(options, ShardOptions):
+        raise ValueError(
+            f"Which shard this is, {type(sampler).__name__} does not say. Pass"
+            " `shard_options=NoSharding()`, or those of this process, to the DataLoader."
+        )
+    return options
+
+
+def _check_operations(operations: Sequence[Any], sampler: Any) -> None:
+    grouped: str | None = None
+    for operation in operations:
+        if isinstance(operation, transforms.Batch) and operation.batch_size <= 0:
+            raise ValueError(
+                f"A batch needs at least one element, but got batch_size={operation.batch_size}."
+            )
+        if isinstance(operation, transforms.MapWithIndex) and grouped:
+            raise ValueError(
+                f"`MapWithIndex` cannot follow {grouped} in a DataLoader: what comes out of that"
+                " has no index of its own. Put it before."
+            )
+        if isinstance(operation, (transforms.Batch, transforms.FlatMap)):
+            grouped = f"`{type(operation).__name__}`"
+
+
+def _check_random_maps(operations: Sequence[Any], sampler: Any) -> None:
+    """Refuse random maps for which there will be no random generator."""
+    seedless = isinstance(sampler, (IndexSampler, SequentialSampler)) and sampler.seed is None
+    after_flat_map = False
+    for operation in operations:
+        if isinstance(operation, (transforms.RandomMap, transforms.TfRandomMap)):
+            if seedless:
+                raise ValueError(
+                    "RandomMap needs a sampler with a seed: pass `seed=...` to the sampler."
+                )
+            if after_flat_map:
+                raise ValueError(
+                    "RandomMap after FlatMap has no per-record generator. Put it before the"
+                    " FlatMap."
+                )
+        after_flat_map = after_flat_map or isinstance(operation, transforms.FlatMap)
+
+
+def _warn_if_longer(sampler: Any, source: Any) -> None:
+    if not isinstance(sampler, (IndexSampler, SequentialSampler)):
+        return
+    try:
+        length = len(source)
+    except TypeError:
+        return
+    if length and sampler.num_records > length:
+        warnings.warn(
+            f"The sampler names {sampler.num_records} records, but the source has {length}: the"
+            " first ones are read again for the rest.",
+            stacklevel=3,
+        )
+
+
+def load(
+    source: Any,
+    *,
+    num_epochs: int | None = None,
+    shuffle: bool = False,
+    seed: int | None = None,
+    shard_options: ShardOptions = NoSharding(),  # noqa: B008  (immutable)
+    transformations: transforms.Transformations = (),
+    batch_size: int | None = None,
+    drop_remainder: bool = False,
+    worker_count: int | None = 0,
+    read_options: ReadOptions | None = None,
+) -> DataLoader:
+    """Make a DataLoader with an IndexSampler, by one call.
+
+    Args:
+        source: Anything with `__len__` and `__getitem__`.
+        num_epochs: How many times all records are read; forever by default.
+        shuffle: Whether the order is random.
+        seed: What the order and random maps follow from; needed for `shuffle`.
+        shard_options: Which shard this is.
+        transformations: Applied in turn.
+        batch_size: If given, batches of this size are made at the end.
+        drop_remainder: Whether to leave out a last batch that is too short.
+        worker_count: How many processes run the pipeline.
+        read_options: How far, and with how many threads, each process reads ahead.
+    """
+    sampler = IndexSampler(
+        num_records=len(source),
+        shard_options=shard_options,
+        shuffle=shuffle,
+        num_epochs=num_epochs,
+        seed=seed,
+    )
+    operations: list[Any] = list(transformations)
+    if batch_size is not None:
+        operations.append(transforms.Batch(batch_size=batch_size, drop_remainder=drop_remainder))
+    return DataLoader(
+        data_source=source,
+        sampler=sampler,
+        operations=operations,
+        worker_count=worker_count,
+        read_options=read_options,
+    )

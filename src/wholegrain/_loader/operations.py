@@ -1,0 +1,213 @@
+"""Operations of a DataLoader: what they do to records on their way."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from wholegrain import transforms
+from wholegrain._core.names import transform_name
+from wholegrain._core.stack import Empty, stack
+from wholegrain._core.types import State
+from wholegrain._graph.element_iterator import ElementIterator
+from wholegrain._graph.iterator import DatasetIterator, TransformIterator
+from wholegrain._graph.kinds import OneParentIterNode
+from wholegrain._graph.nodes.batch import BatchDatasetIterator
+from wholegrain._graph.nodes.filter import FilterDatasetIterator
+from wholegrain._graph.nodes.flat_map import FlatMapDatasetIterator
+from wholegrain._loader.legacy import BatchOperation
+from wholegrain.record import Record, RecordMetadata
+
+BatchFn = Callable[[Sequence[Any]], Any]
+
+
+class OperationIterDataset(OneParentIterNode[Record[Any]]):
+    """The records after one operation."""
+
+    def __init__(self, parent: Any, operation: Any, shard_count: int) -> None:
+        super().__init__(parent)
+        self._operation = operation
+        self._shard_count = shard_count
+
+    def open(self) -> DatasetIterator[Record[Any]]:
+        parent = self._parent.__iter__()
+        operation = self._operation
+        match operation:
+            case transforms.Map():
+                return _MapIterator(parent, operation, lambda record: operation.map(record.data))
+            case transforms.RandomMap():
+                return _MapIterator(parent, operation, _with_rng(operation.random_map))
+            case transforms.TfRandomMap():
+                return _MapIterator(parent, operation, _with_rng(operation.np_random_map))
+            case transforms.FlatMap():
+                return FlatMapDatasetIterator(parent, _RecordsOf(operation))
+            case transforms.Filter():
+                return FilterDatasetIterator(parent, _OnData(operation))
+            case transforms.Batch(batch_size, drop_remainder, batch_fn):
+                return _BatchIterator(parent, batch_size, drop_remainder, batch_fn)
+            case transforms.MapWithIndex():
+                count = self._shard_count
+                return _MapIterator(
+                    parent,
+                    operation,
+                    lambda record: operation.map_with_index(
+                        record.metadata.index // count, record.data
+                    ),
+                )
+        if type(operation) is BatchOperation:
+            return _BatchIterator(
+                parent, operation.batch_size, operation.drop_remainder, operation.make_batch
+            )
+        return _LegacyIterator(parent, operation)
+
+    def __str__(self) -> str:
+        return f"OperationIterDataset({transform_name(self._operation)})"
+
+
+def _with_rng(function: Callable[[Any, Any], Any]) -> Callable[[Record[Any]], Any]:
+    def call(record: Record[Any]) -> Any:
+        rng = record.metadata.rng
+        if rng is None:
+            raise ValueError(
+                "RandomMap needs a sampler with a seed: its records have no random generator."
+            )
+        return function(record.data, rng)
+
+    return call
+
+
+class _MapIterator(ElementIterator[Record[Any]]):
+    """The records with the result of a function as their data. None is data like any other."""
+
+    def __init__(
+        self,
+        parent: DatasetIterator[Any],
+        operation: Any,
+        function: Callable[[Record[Any]], Any],
+    ) -> None:
+        super().__init__(parent, operation)
+        self._function = function
+
+    def __next__(self) -> Record[Any]:
+        record: Record[Any] = next(self.parent)
+        try:
+            return Record(record.metadata, self._function(record))
+        except Exception as error:
+            raise self.located(error) from error.__cause__
+
+    def transform_chunk(self, elements: list[Any], results: list[Any]) -> None:
+        function, append = self._function, results.append
+        for record in elements:
+            append(Record(record.metadata, function(record)))
+
+
+class _OnData:
+    """A filter for data, applied to records."""
+
+    def __init__(self, operation: transforms.Filter) -> None:
+        self._operation = operation
+
+    def __call__(self, record: Record[Any]) -> bool:
+        return self._operation.filter(record.data)
+
+    def __str__(self) -> str:
+        return transform_name(self._operation)
+
+
+class _RecordsOf(transforms.FlatMap):
+    """A flat map for data, applied to records. Parts have no key, and no generator."""
+
+    def __init__(self, operation: transforms.FlatMap) -> None:
+        self._operation = operation
+
+    def flat_map(self, element: Record[Any]) -> list[Record[Any]]:
+        first = element.metadata.index * getattr(self._operation, "max_fan_out", 1)
+        return [
+            Record(RecordMetadata(index=first + number), part)
+            for number, part in enumerate(self._operation.flat_map(element.data))
+        ]
+
+    def __str__(self) -> str:
+        return transform_name(self._operation)
+
+
+class _BatchIterator(BatchDatasetIterator[Record[Any]]):
+    """Records of batches, with the metadata of the last record of each."""
+
+    def __next__(self) -> Record[Any]:
+        return self._batch(self._batch_fn)
+
+    def next_into(self, empty: Empty) -> Record[Any]:
+        if not self._stacks:
+            return next(self)
+        return self._batch(lambda elements: stack(elements, empty))
+
+    def _batch(self, batch_fn: BatchFn) -> Record[Any]:
+        records = self._members()
+        batch = batch_fn([record.data for record in records])
+        return Record(_LastMetadata(records[-1].metadata), batch)
+
+
+class _LastMetadata(RecordMetadata):
+    """A batch's metadata: that of its last record, whose generator is made if it is used."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self, last: RecordMetadata) -> None:
+        self.index = last.index
+        self.record_key = None
+        self._last = last
+
+    @property
+    def rng(self) -> Any:
+        return self._last.rng
+
+    @rng.setter
+    def rng(self, rng: Any) -> None:
+        self._last.rng = rng
+
+    def __reduce__(self) -> Any:
+        return RecordMetadata, (self.index, None, self.rng)
+
+
+class _LegacyIterator(TransformIterator[Record[Any]]):
+    """What an operation makes of the stream of records.
+
+    The position is how far the stream was read; what the operation holds back is not saved.
+    """
+
+    def __init__(self, parent: DatasetIterator[Any], operation: Any) -> None:
+        super().__init__(parent)
+        if not callable(operation):
+            raise TypeError(
+                f"An operation has to be a transformation of `wholegrain.transforms`, or callable,"
+                f" but got {operation!r}."
+            )
+        self._operation = operation
+        self._records: Iterator[Record[Any]] = iter(operation(parent))
+
+    def __next__(self) -> Record[Any]:
+        return next(self._records)
+
+    def set_state(self, state: State) -> None:
+        super().set_state(state)
+        # Started anew: it may hold records of another place, or have ended.
+        self._records = iter(self._operation(self.parent))
+
+
+class DataIterDataset(OneParentIterNode[Any]):
+    """The data of records, without their metadata."""
+
+    def open(self) -> DatasetIterator[Any]:
+        return _DataIterator(self._parent.__iter__())
+
+
+class _DataIterator(TransformIterator[Any]):
+    def __next__(self) -> Any:
+        return next(self.parent).data
+
+    def next_into(self, empty: Empty) -> Any:
+        """Return the next element in memory that `empty` gives, where it can."""
+        next_into = getattr(self.parent, "next_into", None)
+        return (next(self.parent) if next_into is None else next_into(empty)).data
+
+    def take(self, count: int) -> list[Any]:
+        return [record.data for record in self.parent.take(count)]

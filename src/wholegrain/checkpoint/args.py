@@ -1,0 +1,38 @@
+"""What is passed to Orbax to save and to restore an iterator. Importing it imports Orbax."""
+
+import dataclasses
+from typing import Any
+
+try:
+    import orbax.checkpoint as ocp  # type: ignore[import-not-found,import-untyped,unused-ignore]
+except Exception as error:
+    raise ImportError(
+        "`CheckpointSave` and `CheckpointRestore` need Orbax, which could not be imported:"
+        f" {error}. Install it with `pip install 'wholegrain[orbax]'`."
+    ) from error
+
+from wholegrain.checkpoint.handler import CheckpointHandler
+
+
+@ocp.args.register_with_handler(CheckpointHandler, for_save=True)
+@dataclasses.dataclass
+class CheckpointSave(ocp.args.CheckpointArgs):  # type: ignore[misc,unused-ignore]
+    """Save the position of an iterator.
+
+    Args:
+        item: The iterator.
+    """
+
+    item: Any
+
+
+@ocp.args.register_with_handler(CheckpointHandler, for_restore=True)
+@dataclasses.dataclass
+class CheckpointRestore(ocp.args.CheckpointArgs):  # type: ignore[misc,unused-ignore]
+    """Restore the position of an iterator.
+
+    Args:
+        item: The iterator, which is moved and returned.
+    """
+
+    item: Any

@@ -1,0 +1,191 @@
+"""An iterator whose checkpoint can be resumed by another number of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from wholegrain._core.types import State
+from wholegrain._graph import rewrite
+from wholegrain._graph.iter_dataset import IterDataset
+from wholegrain._graph.iterator import DatasetIterator, closed_error
+from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.nodes.interleave import InterleaveDatasetIterator
+from wholegrain._graph.nodes.mix import MixedIterDataset
+from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
+from wholegrain._graph.nodes.zip import ZipIterDataset
+from wholegrain.options import MultiprocessingOptions, ReadOptions
+from wholegrain.sharding import ShardOptions
+
+
+class ElasticIterator(DatasetIterator[Any]):
+    """Batches of this process's shard, from a position that all shards share.
+
+    It takes a dataset that is neither sharded nor batched and does both itself. Its state says
+    how many elements all shards have read together, so it fits any number of shards: what
+    follows is what had not been read.
+
+    Over an IterDataset, which has to be made of several files or datasets, each process reads
+    its share of those; their states are saved one by one, and dealt out anew when the number of
+    processes has changed.
+
+    Args:
+        ds: A MapDataset without filters, or an IterDataset over an `InterleaveIterDataset` or
+            several Parquet files.
+        global_batch_size: How many elements all shards read in one step.
+        shard_options: Which shard this is.
+        read_options: How far, and with how many threads, elements are read ahead.
+        multiprocessing_options: If given, worker processes run the pipeline.
+    """
+
+    def __init__(
+        self,
+        ds: MapDataset[Any] | IterDataset[Any],
+        global_batch_size: int,
+        shard_options: ShardOptions,
+        *,
+        read_options: ReadOptions = ReadOptions(),  # noqa: B008  (never changed)
+        multiprocessing_options: MultiprocessingOptions | None = None,
+    ) -> None:
+        super().__init__()
+        self._ds = ds
+        self._global_batch_size = global_batch_size
+        self._shard_options = shard_options
+        self._read_options = read_options
+        self._multiprocessing_options = multiprocessing_options
+        self._global_next_index = 0
+        self._iterator: DatasetIterator[Any] | None = None
+        self._closed = False
+        self._is_map = isinstance(ds, MapDataset)
+        if isinstance(ds, MapDataset):
+            if ds.sparse:
+                raise ValueError(
+                    "`ElasticIterator` cannot count elements behind a `filter` or a flat map on a"
+                    " MapDataset: some of them are missing. Filter the stored data instead."
+                )
+        else:
+            self._check_iter_dataset(ds)
+
+    def _check_iter_dataset(self, ds: IterDataset[Any]) -> None:
+        if self._multiprocessing_options is not None:
+            raise NotImplementedError(
+                "`ElasticIterator` over an IterDataset runs without worker processes."
+            )
+        for node in _nodes(ds):
+            if isinstance(node, (ZipIterDataset, MixedIterDataset, PrefetchIterDataset)):
+                raise ValueError(
+                    f"`ElasticIterator` cannot deal {node} out to another number of processes. It"
+                    " needs an `InterleaveIterDataset` over files or datasets."
+                )
+        rewrite.check_can_shard(ds, 2, False)
+
+    @property
+    def shard_options(self) -> ShardOptions:
+        """Which shard this is."""
+        return self._shard_options
+
+    @property
+    def base_iterator(self) -> DatasetIterator[Any]:
+        """The iterator of this shard's batches, made when it is first needed."""
+        if self._iterator is None:
+            if self._closed:
+                raise closed_error()
+            self._iterator = self._shard().__iter__()
+        return self._iterator
+
+    @property
+    def any_state_fits(self) -> bool:
+        """Whether the state of any process restores this one."""
+        return self._is_map
+
+    @property
+    def has_shard_states(self) -> bool:
+        """Whether states are saved for each dataset by itself."""
+        return not self._is_map
+
+    def _batch_size(self) -> int:
+        size, rest = divmod(self._global_batch_size, self._shard_options.shard_count)
+        if rest or (self._is_map and not size):
+            raise ValueError(
+                f"`global_batch_size` has to be a multiple of the number of shards, but"
+                f" {self._global_batch_size} is not one of {self._shard_options.shard_count}."
+            )
+        return size
+
+    def _shard(self) -> IterDataset[Any]:
+        size, options = self._batch_size(), self._shard_options
+        if isinstance(self._ds, MapDataset):
+            first = self._global_next_index + options.shard_index
+            part = self._ds[first :: options.shard_count]
+            batches = part.batch(size, drop_remainder=True)
+            ds = batches.to_iter_dataset(self._read_options)
+            if self._multiprocessing_options is not None:
+                ds = ds.mp_prefetch(self._multiprocessing_options)
+            return ds
+        # One shard is sliced as well: it makes a single file an interleave of one.
+        share = rewrite.shard(self._ds, options.shard_index, options.shard_count, False)
+        return share.batch(size) if size else share
+
+    def __next__(self) -> Any:
+        if self._closed:
+            raise closed_error()
+        element = next(self.base_iterator)
+        self._global_next_index += self._global_batch_size
+        return element
+
+    def start_prefetch(self) -> None:
+        self.base_iterator.start_prefetch()
+
+    def get_state(self) -> State:
+        if self._is_map:
+            return {"global_next_index": self._global_next_index}
+        return self.base_iterator.get_state()
+
+    def set_state(self, state: State) -> None:
+        if not self._is_map:
+            self.base_iterator.set_state(state)
+            return
+        position = int(state["global_next_index"])
+        self._drop_iterator()
+        self._global_next_index = position
+
+    def get_shard_states(self) -> dict[int, State]:
+        """Return the state of each of this shard's datasets, by its number among all."""
+        states = self._interleave().get_shard_states()
+        return {self._global_number(number): state for number, state in enumerate(states)}
+
+    def set_shard_states(self, states: Mapping[Any, State]) -> None:
+        """Go to where each of this shard's datasets has the given state."""
+        ordered = [states[key] for key in sorted(states, key=int)]
+        self._interleave().set_shard_states(ordered)
+
+    def _global_number(self, number: int) -> int:
+        return number * self._shard_options.shard_count + self._shard_options.shard_index
+
+    def _interleave(self) -> InterleaveDatasetIterator[Any]:
+        if self._is_map:
+            raise NotImplementedError(
+                "An `ElasticIterator` over a MapDataset has one position for all shards, not one"
+                " for each dataset."
+            )
+        iterator: Any = self.base_iterator
+        while not isinstance(iterator, InterleaveDatasetIterator):
+            iterator = iterator._parent  # noqa: SLF001
+        return iterator
+
+    def _drop_iterator(self) -> None:
+        if self._iterator is not None:
+            self._iterator.close()
+            self._iterator = None
+
+    def close(self) -> None:
+        self._closed = True
+        if self._is_map:
+            self._drop_iterator()
+        elif self._iterator is not None:
+            self._iterator.close()
+
+
+def _nodes(ds: Any) -> list[Any]:
+    """Return a dataset and all that it reads from."""
+    return [ds, *(node for parent in ds.parents for node in _nodes(parent))]

@@ -1,0 +1,160 @@
+"""How Orbax writes and reads the position of an iterator."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from wholegrain._graph import saving
+from wholegrain.sharding import jax_process
+
+
+class CheckpointHandler:
+    """Saves an iterator's state as one JSON file per process, and restores it.
+
+    Works for iterators of datasets and of DataLoaders. It is used through `CheckpointSave` and
+    `CheckpointRestore`, alone or beside a model's state:
+
+    Example:
+        >>> manager = ocp.CheckpointManager(directory)
+        >>> manager.save(step, args=CheckpointSave(iterator))
+        >>> manager.restore(step, args=CheckpointRestore(iterator))
+    """
+
+    def save(self, directory: Any, item: Any = None, args: Any = None) -> None:
+        """Write the state of an iterator into `directory`."""
+        item = item if item is not None else args.item
+        directory = _as_path(directory)
+        for name, text in _files_of(item).items():
+            _write(directory / name, text)
+
+    def restore(self, directory: Any, item: Any = None, args: Any = None) -> Any:
+        """Bring an iterator to the state in `directory`, and return it."""
+        item = item if item is not None else args.item
+        directory = _as_path(directory)
+        shards = _shard_states(directory, item)
+        if shards is not None:
+            item.set_shard_states(shards)
+        else:
+            text = _own_file(directory, item).read_text()
+            _restore_text(item, text, directory)
+        item.start_prefetch()
+        return item
+
+    def structure(self, directory: Any) -> Any:
+        """Return None: there is nothing to know before restoring."""
+        return None
+
+    def metadata(self, directory: Any) -> Any:
+        """Return None: there is nothing to know before restoring."""
+        return None
+
+    def finalize(self, directory: Any) -> None:
+        """Do nothing: a file is complete when it is written."""
+
+    def close(self) -> None:
+        """Do nothing: no resource is held."""
+
+    @classmethod
+    def typestr(cls) -> str:
+        """Return the name under which Orbax notes who wrote an item."""
+        return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _as_path(directory: Any) -> Any:
+    if isinstance(directory, str):
+        return Path(directory)
+    if hasattr(directory, "write_text") or hasattr(directory, "__truediv__"):
+        return directory
+    if isinstance(directory, os.PathLike):
+        return Path(directory)
+    raise TypeError(f"`directory` has to be a path, but got {directory!r}.")
+
+
+def _files_of(item: Any) -> dict[str, str]:
+    """Return the texts to write for an iterator, by file name."""
+    state = item.get_state()
+    text = state.decode() if isinstance(state, bytes) else saving.state_text(state)
+    files = {saving.state_filename(): text}
+    if _has_shards(item):
+        for number, shard in item.get_shard_states().items():
+            files[f"shard_state_{number}.json"] = saving.state_text(shard)
+    return files
+
+
+def _has_shards(item: Any) -> bool:
+    return bool(getattr(item, "has_shard_states", False))
+
+
+def _write(path: Any, text: str) -> None:
+    """Write a file so that it is there whole or not at all."""
+    if not isinstance(path, Path):
+        path.write_text(text)
+        return
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_text(text)
+    part.replace(path)
+
+
+_PROCESS_FILE = re.compile(r"process_(\d+)-of-(\d+)\.json$")
+
+
+def _own_file(directory: Any, item: Any) -> Any:
+    """Return the file of this process."""
+    file = directory / saving.state_filename()
+    if file.exists():
+        return file
+    found = sorted(path.name for path in directory.iterdir()) if directory.exists() else []
+    states = [name for name in found if _PROCESS_FILE.match(name)]
+    if states and getattr(item, "any_state_fits", False):
+        return directory / states[0]
+    raise ValueError(
+        f"File {file} does not exist. {_what_is_there(states)}"
+    )
+
+
+def _what_is_there(states: list[str]) -> str:
+    if not states:
+        return "There is no iterator state in that directory: is it the item of another name?"
+    index, count = jax_process()
+    return (
+        f"There are {', '.join(states)}: the checkpoint was written by another number of"
+        f" processes, and this is process {index} of {count}. Restore with the same number, or use"
+        " an `ElasticIterator`."
+    )
+
+
+def _shard_states(directory: Any, item: Any) -> Mapping[int, Any] | None:
+    """Return the states of single datasets, where they were dealt out to other processes."""
+    if not _has_shards(item):
+        return None
+    counts = [
+        int(match.group(2))
+        for path in directory.iterdir()
+        if (match := _PROCESS_FILE.match(path.name))
+    ]
+    options = item.shard_options
+    if max(counts, default=0) == jax_process()[1] and (directory / saving.state_filename()).exists():
+        return None
+    shards: dict[int, Any] = {}
+    number = options.shard_index
+    while (file := directory / f"shard_state_{number}.json").exists():
+        shards[number] = json.loads(file.read_text())
+        number += options.shard_count
+    return shards
+
+
+def _restore_text(item: Any, text: str, directory: Any) -> None:
+    state = json.loads(text)
+    is_loader = isinstance(item.get_state(), bytes)
+    of_loader = isinstance(state, dict) and "last_seen_indices" in state
+    if of_loader and not is_loader:
+        raise ValueError(
+            f"The state in {directory} is that of a DataLoader's iterator, but it was to be"
+            f" restored into {type(item).__name__}, an iterator of a dataset."
+        )
+    item.set_state(text.encode() if is_loader else state)

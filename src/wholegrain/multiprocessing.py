@@ -1,0 +1,7 @@
+"""Shared-memory arrays, and how many workers there are."""
+
+from wholegrain._engine.shared_array import SharedMemoryArray as SharedMemoryArray
+from wholegrain._engine.shared_array import (
+    SharedMemoryArrayMetadata as SharedMemoryArrayMetadata,
+)
+from wholegrain.options import MultiprocessingOptions as MultiprocessingOptions

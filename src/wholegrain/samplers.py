@@ -1,0 +1,194 @@
+"""Which records a DataLoader reads, and in which order."""
+
+import operator
+import sys
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from wholegrain._core.permute import shuffle_index, shuffle_indices
+from wholegrain._core.types import Indices
+from wholegrain.record import RecordMetadata
+from wholegrain.sharding import NoSharding, ShardOptions, even_split
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """Says which record stands at each place of the stream of all shards and epochs.
+
+    A sampler is stateless: it is copied to every worker and asked from several threads.
+    """
+
+    def __getitem__(self, index: int) -> RecordMetadata:
+        """Return the record at `index`; raise IndexError past the end."""
+
+
+def record_rng(seed: int, index: int) -> np.random.Generator:
+    """Return the random generator of the record at `index`."""
+    return np.random.Generator(np.random.Philox(key=seed + index))
+
+
+class _BuiltInSampler:
+    """What our samplers have in common. They also answer for many indices at once."""
+
+    _num_records: int
+    _shard_options: ShardOptions
+    _seed: int | None
+    _max_index: int | None
+
+    def __len__(self) -> int:
+        return sys.maxsize if self._max_index is None else self._max_index
+
+    def __getitem__(self, index: int) -> RecordMetadata:
+        index = operator.index(index)
+        if index < 0 or (self._max_index is not None and index >= self._max_index):
+            last = "infinity" if self._max_index is None else self._max_index - 1
+            raise IndexError(f"This sampler has records from 0 to {last}, but not at {index}.")
+        rng = None if self._seed is None else record_rng(self._seed, index)
+        return RecordMetadata(index=index, record_key=self.record_key(index), rng=rng)
+
+    @property
+    def seed(self) -> int | None:
+        """What the records' random generators follow from."""
+        return self._seed
+
+    @property
+    def num_records(self) -> int:
+        """How many records of the source are read."""
+        return self._num_records
+
+    def record_key(self, index: int) -> int:
+        """Return the key of the record at an index."""
+        raise NotImplementedError
+
+    def record_keys(self, indices: Indices) -> Indices:
+        """Return the keys of the records at many indices."""
+        raise NotImplementedError
+
+
+def _whole_number(name: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"`{name}` has to be a whole number, but got {value!r}.") from None
+
+
+class SequentialSampler(_BuiltInSampler):
+    """All records once, in the order of the source. Shards take turns.
+
+    Args:
+        num_records: How many records the source has.
+        shard_options: Which shard this is.
+        seed: What random maps follow from.
+    """
+
+    def __init__(
+        self,
+        num_records: int,
+        shard_options: ShardOptions = NoSharding(),  # noqa: B008  (immutable)
+        seed: int | None = None,
+    ) -> None:
+        self._num_records = _whole_number("num_records", num_records)
+        self._shard_options = shard_options
+        self._seed = None if seed is None else _whole_number("seed", seed)
+        count = shard_options.shard_count
+        whole = self._num_records // count * count
+        self._max_index = whole if shard_options.drop_remainder else self._num_records
+
+    def record_key(self, index: int) -> int:
+        return index
+
+    def record_keys(self, indices: Indices) -> Indices:
+        return indices
+
+    def __repr__(self) -> str:
+        return (
+            f"SequentialSampler(num_records={self._num_records},"
+            f" shard_options={self._shard_options!r})"
+        )
+
+
+class IndexSampler(_BuiltInSampler):
+    """Records shuffled, repeated and sharded.
+
+    Each shard has a contiguous part of the records and shuffles within it, in each epoch
+    differently.
+
+    Args:
+        num_records: How many records the source has.
+        shard_options: Which shard this is.
+        shuffle: Whether the order is random.
+        num_epochs: How many times all records are read; forever by default.
+        seed: What the order and random maps follow from; needed for `shuffle`.
+    """
+
+    def __init__(
+        self,
+        num_records: int,
+        shard_options: ShardOptions = NoSharding(),  # noqa: B008  (immutable)
+        shuffle: bool = False,
+        num_epochs: int | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self._num_records = _whole_number("num_records", num_records)
+        if self._num_records <= 0:
+            raise ValueError(
+                f"`IndexSampler` needs at least one record, but got num_records={num_records}."
+            )
+        if num_epochs is not None and num_epochs <= 0:
+            raise ValueError(
+                f"`IndexSampler` needs at least one epoch, but got num_epochs={num_epochs}."
+                " Leave it out to repeat forever."
+            )
+        if shuffle and seed is None:
+            raise ValueError("`IndexSampler(shuffle=True)` needs a seed: pass `seed=...`.")
+        if seed is not None:
+            seed = _whole_number("seed", seed)
+            if not 0 <= seed < 2**32:
+                raise ValueError(
+                    f"`IndexSampler` needs a seed from 0 to 2**32 - 1, but got seed={seed}."
+                )
+        self._shard_options = shard_options
+        self._shuffle = shuffle
+        self._num_epochs = num_epochs
+        self._seed = seed
+        self._count = shard_options.shard_count
+        if isinstance(shard_options, NoSharding):
+            self._first, behind = 0, self._num_records
+        else:
+            self._first, behind = even_split(self._num_records, shard_options)
+        self._length = behind - self._first
+        if num_epochs is None:
+            self._max_index = None
+        else:
+            self._max_index = num_epochs * self._num_records
+            if shard_options.drop_remainder and not isinstance(shard_options, NoSharding):
+                self._max_index = min(self._max_index, self._length * self._count * num_epochs)
+
+    @property
+    def shard_is_empty(self) -> bool:
+        """Whether there are more shards than records, and none is left for this one."""
+        return self._length == 0
+
+    def record_key(self, index: int) -> int:
+        epoch, position = divmod(index // self._count, self._length)
+        if self._shuffle and self._seed is not None:
+            position = shuffle_index(position, self._length, (self._seed + epoch) % 2**32)
+        return self._first + position
+
+    def record_keys(self, indices: Indices) -> Indices:
+        epochs, positions = np.divmod(indices // self._count, self._length)
+        if self._shuffle and self._seed is not None:
+            shuffled = np.empty_like(positions)
+            for epoch in np.unique(epochs).tolist():
+                here = epochs == epoch
+                seed = (self._seed + epoch) % 2**32
+                shuffled[here] = shuffle_indices(positions[here], self._length, seed)
+            positions = shuffled
+        return self._first + positions
+
+    def __repr__(self) -> str:
+        return (
+            f"IndexSampler(num_records={self._num_records}, shard_options={self._shard_options!r},"
+            f" shuffle={self._shuffle}, num_epochs={self._num_epochs}, seed={self._seed})"
+        )
