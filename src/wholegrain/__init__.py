@@ -1,31 +1,60 @@
 """Feeds data to machine-learning training: Grain's API, exact to the bit, many times faster.
 
-import wholegrain as grain
+    import wholegrain as grain
 
-ds = grain.MapDataset.source(records).shuffle(seed=1).map(decode).batch(32)
-for batch in ds:
-    ...
+    ds = grain.MapDataset.source(records).shuffle(seed=1).map(decode).batch(32)
+    for batch in ds:
+        ...
 """
 
-from wholegrain import checkpoint as checkpoint
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from wholegrain import constants as constants
-from wholegrain import experimental as experimental
-from wholegrain import multiprocessing as multiprocessing
-from wholegrain import samplers as samplers
 from wholegrain import sharding as sharding
-from wholegrain import sources as sources
 from wholegrain import transforms as transforms
 from wholegrain._core.config import config as config
 from wholegrain._graph.iter_dataset import IterDataset as IterDataset
 from wholegrain._graph.iterator import DatasetIterator as DatasetIterator
 from wholegrain._graph.map_dataset import MapDataset as MapDataset
-from wholegrain._loader.data_loader import DataLoader as DataLoader
-from wholegrain._loader.data_loader import load as load
-from wholegrain._loader.iterator import DataLoaderIterator as DataLoaderIterator
 from wholegrain.options import MultiprocessingOptions as MultiprocessingOptions
 from wholegrain.options import ReadOptions as ReadOptions
 from wholegrain.record import Record as Record
 from wholegrain.record import RecordMetadata as RecordMetadata
 
+if TYPE_CHECKING:
+    from wholegrain import checkpoint as checkpoint
+    from wholegrain import experimental as experimental
+    from wholegrain import multiprocessing as multiprocessing
+    from wholegrain import samplers as samplers
+    from wholegrain import sources as sources
+    from wholegrain import testing as testing
+    from wholegrain._loader.data_loader import DataLoader as DataLoader
+    from wholegrain._loader.data_loader import load as load
+    from wholegrain._loader.iterator import DataLoaderIterator as DataLoaderIterator
+
 __version__ = "0.1.0"
 __version_info__ = tuple(int(part) for part in __version__.split("."))
+
+# Imported when first used, so that a program only waits for what it needs.
+_MODULES = ("checkpoint", "experimental", "multiprocessing", "samplers", "sources", "testing")
+_NAMES = {
+    "DataLoader": "wholegrain._loader.data_loader",
+    "DataLoaderIterator": "wholegrain._loader.iterator",
+    "load": "wholegrain._loader.data_loader",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        value: Any = importlib.import_module(f"wholegrain.{name}")
+    elif name in _NAMES:
+        value = getattr(importlib.import_module(_NAMES[name]), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES, *_NAMES})

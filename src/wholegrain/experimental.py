@@ -10,11 +10,7 @@ from wholegrain._graph.apply import apply_transformations as apply_transformatio
 from wholegrain._graph.iterator import get_next_index as get_next_index
 from wholegrain._graph.iterator import set_next_index as set_next_index
 from wholegrain._graph.device import device_put as device_put
-from wholegrain._graph.nodes import BestFitPackIterDataset as BestFitPackIterDataset
-from wholegrain._graph.nodes import BOSHandling as BOSHandling
 from wholegrain._graph.nodes import CacheIterDataset as CacheIterDataset
-from wholegrain._graph.nodes import ConcatThenSplitIterDataset as ConcatThenSplitIterDataset
-from wholegrain._graph.nodes import FirstFitPackIterDataset as FirstFitPackIterDataset
 from wholegrain._graph.nodes import FlatMapIterDataset as FlatMapIterDataset
 from wholegrain._graph.nodes import FlatMapMapDataset as FlatMapMapDataset
 from wholegrain._graph.nodes import InterleaveIterDataset as InterleaveIterDataset
@@ -27,6 +23,12 @@ from wholegrain._graph.nodes import WindowShuffleMapDataset as WindowShuffleMapD
 from wholegrain._graph.nodes import WithOptionsIterDataset as WithOptionsIterDataset
 from wholegrain._graph.nodes import ZipIterDataset as ZipIterDataset
 from wholegrain._graph.nodes import ZipMapDataset as ZipMapDataset
+from wholegrain._graph.nodes.concat_split import BOSHandling as BOSHandling
+from wholegrain._graph.nodes.concat_split import (
+    ConcatThenSplitIterDataset as ConcatThenSplitIterDataset,
+)
+from wholegrain._graph.nodes.pack import BestFitPackIterDataset as BestFitPackIterDataset
+from wholegrain._graph.nodes.pack import FirstFitPackIterDataset as FirstFitPackIterDataset
 from wholegrain._graph.performance import PerformanceConfig as PerformanceConfig
 from wholegrain._graph.performance import pick_performance_config as pick_performance_config
 from wholegrain._graph.prefetching import multithread_prefetch as multithread_prefetch

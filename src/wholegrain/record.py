@@ -1,5 +1,7 @@
 """A record on its way through a DataLoader: the data, and where it came from."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Generic, TypeVar
 
@@ -22,7 +24,7 @@ class RecordMetadata:
     record_key: int | None = None
     rng: np.random.Generator | None = None
 
-    def remove_record_key(self) -> "RecordMetadata":
+    def remove_record_key(self) -> RecordMetadata:
         """Return metadata for what is no longer one record of the source."""
         if self.record_key is None:
             return self

@@ -1,10 +1,9 @@
 """Which part of the data this process reads."""
 
-import logging
 import sys
 from dataclasses import dataclass
 
-_logger = logging.getLogger("wholegrain")
+from wholegrain._core.log import logger
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ def even_split(num_examples: int, options: ShardOptions) -> tuple[int, int]:
     index = options.shard_index
     if options.drop_remainder:
         if remainder:
-            _logger.warning(
+            logger().warning(
                 "%d of %d examples belong to no shard, because `drop_remainder` is set and there"
                 " are %d shards.",
                 remainder,

@@ -1,5 +1,7 @@
 """Base classes of transformations: write one method, use it in a dataset or a DataLoader."""
 
+from __future__ import annotations
+
 import abc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,12 +1,12 @@
 """How transformations call themselves in messages, reports and `str()`."""
 
-import inspect
+import types
 from typing import Any
 
 
 def transform_name(transform: Any) -> str:
     """Return the name of a transformation: its class, or a function's name and place."""
-    if inspect.isfunction(transform) or inspect.ismethod(transform):
+    if isinstance(transform, (types.FunctionType, types.MethodType)):
         code = transform.__code__
         path = "/".join(code.co_filename.split("/")[-3:])
         return f"{transform.__name__} @ .../{path}:{code.co_firstlineno}"

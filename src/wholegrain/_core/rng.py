@@ -6,11 +6,13 @@ from index to index by writing counter and buffer position where numpy keeps the
 a microsecond. Where numpy's memory does not look as expected, its state setter serves.
 """
 
+from __future__ import annotations
+
 import ctypes
 import functools
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -20,7 +22,11 @@ _BUFFER = struct.Struct("=i4x32xi")
 _BUFFER_OFFSET = 16
 _EMPTY_BUFFER = 4
 
-Move = Callable[[int], np.random.Generator]
+if TYPE_CHECKING:
+    # Random numbers take a while to import: not before they are used.
+    from numpy.random import Generator, Philox
+
+Move: TypeAlias = "Callable[[int], Generator]"
 """Moves a generator to the start of an index's stream, and returns it."""
 
 
@@ -49,26 +55,26 @@ class RngPool:
         self._seed = seed
         self._key = np.random.SeedSequence(seed).generate_state(2, np.uint64)
         # list.append and list.pop are atomic: no lock is needed.
-        self._free: list[tuple[np.random.Generator, _MoveWithOp]] = []
-        self._taken: dict[int, tuple[np.random.Generator, _MoveWithOp]] = {}
+        self._free: list[tuple[Generator, _MoveWithOp]] = []
+        self._taken: dict[int, tuple[Generator, _MoveWithOp]] = {}
 
-    def acquire_rng(self, index: int, *, op_seed: int = 0) -> np.random.Generator:
+    def acquire_rng(self, index: int, *, op_seed: int = 0) -> Generator:
         """Return a generator at the start of the stream of `index`."""
         entry = self._take()
         self._taken[id(entry[0])] = entry
         return entry[1](index, op_seed)
 
-    def release_rng(self, rng: np.random.Generator) -> None:
+    def release_rng(self, rng: Generator) -> None:
         """Give a generator back for use at another index."""
         self._free.append(self._taken.pop(id(rng)))
 
-    def _take(self) -> tuple[np.random.Generator, "_MoveWithOp"]:
+    def _take(self) -> tuple[Generator, _MoveWithOp]:
         try:
             return self._free.pop()
         except IndexError:
             return _new_generator(self._key)
 
-    def lend(self) -> "Lease":
+    def lend(self) -> Lease:
         """Take a generator that can be moved from index to index, for one thread.
 
         Example:
@@ -98,17 +104,17 @@ class Lease:
         self._pool._free.append(self._entry)  # noqa: SLF001
 
 
-_MoveWithOp = Callable[..., np.random.Generator]
+_MoveWithOp: TypeAlias = "Callable[..., Generator]"
 
 
-def _new_generator(key: Any) -> tuple[np.random.Generator, _MoveWithOp]:
+def _new_generator(key: Any) -> tuple[Generator, _MoveWithOp]:
     bits = np.random.Philox(key=key)
     generator = np.random.Generator(bits)
     move = _mover_by_memory if _memory_is_as_expected() else _mover_by_state
     return generator, move(generator, bits)
 
 
-def _mover_by_memory(generator: np.random.Generator, bits: np.random.Philox) -> _MoveWithOp:
+def _mover_by_memory(generator: Generator, bits: Philox) -> _MoveWithOp:
     address: int = bits.ctypes.state_address
     counter_address = ctypes.c_uint64.from_address(address).value
     counter = (ctypes.c_char * _COUNTER.size).from_address(counter_address)
@@ -116,7 +122,7 @@ def _mover_by_memory(generator: np.random.Generator, bits: np.random.Philox) -> 
     write_counter = _COUNTER.pack_into
     write_buffer = _BUFFER.pack_into
 
-    def move(index: int, op_seed: int = 0) -> np.random.Generator:
+    def move(index: int, op_seed: int = 0) -> Generator:
         if index < 0:
             raise _negative_index(index)
         write_counter(counter, 0, 0, 0, op_seed, index)
@@ -126,10 +132,10 @@ def _mover_by_memory(generator: np.random.Generator, bits: np.random.Philox) -> 
     return move
 
 
-def _mover_by_state(generator: np.random.Generator, bits: np.random.Philox) -> _MoveWithOp:
+def _mover_by_state(generator: Generator, bits: Philox) -> _MoveWithOp:
     state: Any = bits.state
 
-    def move(index: int, op_seed: int = 0) -> np.random.Generator:
+    def move(index: int, op_seed: int = 0) -> Generator:
         if index < 0:
             raise _negative_index(index)
         state["state"]["counter"] = np.array([0, 0, op_seed, index], dtype=np.uint64)

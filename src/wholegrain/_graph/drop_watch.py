@@ -1,15 +1,13 @@
 """Notices pipelines that throw most of their data away."""
 
-import logging
 import time
 from typing import Any
 
+from wholegrain._core.log import logger
 from wholegrain.options import DatasetOptions
 
 WINDOW = 1000
 _SECONDS_BETWEEN_WARNINGS = 60.0
-
-_logger = logging.getLogger("wholegrain")
 
 
 class DropWatch:
@@ -57,7 +55,7 @@ class DropWatch:
             and now - self._warned_at >= _SECONDS_BETWEEN_WARNINGS
         ):
             self._warned_at = now
-            _logger.warning("%s", self._message(ratio, seen))
+            logger().warning("%s", self._message(ratio, seen))
 
     def _message(self, ratio: float, seen: int) -> str:
         return (

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from wholegrain._core.log import logger
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
 from wholegrain.options import MultiprocessingOptions, ReadOptions
 
 _MIB = 1 << 20
 _LARGEST_BUFFER = 1000
-
-_logger = logging.getLogger("wholegrain")
 
 
 @dataclasses.dataclass(slots=True)
@@ -78,7 +76,7 @@ def _average_mib(datasets: Sequence[Any], samples: int) -> float:
         sizes += [_nbytes(element) / _MIB for element in itertools.islice(iterator, each)]
         iterator.close()
     if len(sizes) < samples:
-        _logger.warning(
+        logger().warning(
             "There are only %d elements to estimate sizes from, fewer than %d: the largest"
             " allowed values are taken.",
             len(sizes),

@@ -2,7 +2,6 @@
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,6 +41,8 @@ async def write_state(text: str, directory: Any) -> None:
 async def read_state(iterator: Any, directory: Any) -> None:
     """Read the state of this process from `directory` and restore `iterator`."""
     import asyncio
+
+    from pathlib import Path
 
     path = Path(directory) if isinstance(directory, (str, os.PathLike)) else directory
     file = path / state_filename()

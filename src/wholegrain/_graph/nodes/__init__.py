@@ -5,10 +5,6 @@ from wholegrain._graph.apply import apply_transformations as apply_transformatio
 from wholegrain._graph.nodes.batch import BatchIterDataset as BatchIterDataset
 from wholegrain._graph.nodes.batch import BatchMapDataset as BatchMapDataset
 from wholegrain._graph.nodes.cache import CacheIterDataset as CacheIterDataset
-from wholegrain._graph.nodes.concat_split import BOSHandling as BOSHandling
-from wholegrain._graph.nodes.concat_split import (
-    ConcatThenSplitIterDataset as ConcatThenSplitIterDataset,
-)
 from wholegrain._graph.nodes.concatenate import ConcatenateMapDataset as ConcatenateMapDataset
 from wholegrain._graph.nodes.filter import FilterIterDataset as FilterIterDataset
 from wholegrain._graph.nodes.filter import FilterMapDataset as FilterMapDataset
@@ -28,8 +24,6 @@ from wholegrain._graph.nodes.mix import SelectedMapDataset as SelectedMapDataset
 from wholegrain._graph.nodes.options import SeedIterDataset as SeedIterDataset
 from wholegrain._graph.nodes.options import SeedMapDataset as SeedMapDataset
 from wholegrain._graph.nodes.options import WithOptionsIterDataset as WithOptionsIterDataset
-from wholegrain._graph.nodes.pack import BestFitPackIterDataset as BestFitPackIterDataset
-from wholegrain._graph.nodes.pack import FirstFitPackIterDataset as FirstFitPackIterDataset
 from wholegrain._graph.nodes.random_map import RandomMapIterDataset as RandomMapIterDataset
 from wholegrain._graph.nodes.random_map import RandomMapMapDataset as RandomMapMapDataset
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset as PrefetchIterDataset

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.state import copy_state
 from wholegrain._core.types import State, T
@@ -16,6 +15,9 @@ from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._graph.kinds import IterNode
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.thread_iterator import ThreadPrefetchDatasetIterator
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 
 class InterleaveIterDataset(IterNode[T]):
@@ -226,6 +228,8 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
         for number in range(self._next_dataset, last):
             if number not in self._opening and number not in self._ended_datasets:
                 if self._opener is None:
+                    from concurrent.futures import ThreadPoolExecutor  # Few need it.
+
                     self._opener = ThreadPoolExecutor(threads, "wholegrain-open")
                 self._opening[number] = self._opener.submit(
                     self._dataset.open_dataset, number, self._context
