@@ -1,0 +1,129 @@
+"""What holds for the project as a whole."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import wholegrain
+
+_ROOT = Path(__file__).parent.parent
+_SOURCES = sorted((_ROOT / "src" / "wholegrain").rglob("*.py"))
+_MAX_LINES = 450
+
+_ALWAYS_THERE = {"wholegrain", "numpy", "cloudpickle"}
+_USED_WHERE_IT_IS = {
+    "jax": "programs that use jax have installed it for their accelerators",
+}
+_DISTRIBUTIONS = {
+    "array_record": "array-record",
+    "google_crc32c": "google-crc32c",
+    "orbax": "orbax-checkpoint",
+    "prometheus_client": "prometheus-client",
+}
+
+
+def _project() -> dict[str, Any]:
+    with (_ROOT / "pyproject.toml").open("rb") as file:
+        project: dict[str, Any] = tomllib.load(file)["project"]
+    return project
+
+
+def _extras() -> dict[str, list[str]]:
+    extras: dict[str, list[str]] = _project()["optional-dependencies"]
+    return extras
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    version = _project()["version"]
+    assert wholegrain.__version__ == version
+    assert f"[{version}]" in (_ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_licence_is_there() -> None:
+    assert "Apache License" in (_ROOT / "LICENSE").read_text()
+    assert _project()["license"] == "Apache-2.0"
+
+
+def _files_of_the_repository() -> list[Path]:
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=_ROOT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("this is no git checkout: which files belong to it is not known")
+    return [_ROOT / name for name in listed.stdout.split("\0") if name]
+
+
+def test_no_file_names_a_place_on_somebodys_machine() -> None:
+    place = re.compile(r"(?<![\w.])/(?:root|home|Users|work|tmp/\w+)/\w")
+    found = []
+    for file in _files_of_the_repository():
+        if not file.is_file():
+            continue
+        try:
+            text = file.read_text()
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            if place.search(line):
+                found.append(f"{file.relative_to(_ROOT)}:{number}: {line.strip()}")
+    assert not found, "\n".join(found)
+
+
+def test_files_are_small_enough_to_read() -> None:
+    lengths = {file: len(file.read_text().splitlines()) for file in _SOURCES}
+    too_long = {str(file): lines for file, lines in lengths.items() if lines > _MAX_LINES}
+    assert not too_long
+
+
+def _imported_modules(tree: ast.AST) -> Iterator[str]:
+    """Yield the modules that a file imports, in whatever way."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=str(module), level=0):
+                yield module
+            case ast.Call(func=func, args=[ast.Constant(value=str(module)), *_]) if getattr(
+                func, "attr", getattr(func, "id", "")
+            ) in ("import_module", "require"):
+                yield module
+
+
+def test_an_extra_installs_each_optional_library() -> None:
+    known = _ALWAYS_THERE | _USED_WHERE_IT_IS.keys() | set(sys.stdlib_module_names)
+    installed = {
+        re.split(r"[^\w.-]", requirement)[0].lower().replace("_", "-")
+        for requirements in _extras().values()
+        for requirement in requirements
+    }
+    missing = []
+    for file in _SOURCES:
+        for module in _imported_modules(ast.parse(file.read_text())):
+            package = module.partition(".")[0]
+            distribution = _DISTRIBUTIONS.get(package, package).lower().replace("_", "-")
+            if package not in known and distribution not in installed:
+                missing.append(f"{file.relative_to(_ROOT)} imports {module}")
+    assert not missing, "\n".join(missing)
+
+
+def test_messages_name_extras_that_exist() -> None:
+    named = set()
+    for file in _SOURCES:
+        text = file.read_text()
+        named |= set(re.findall(r"wholegrain\[(\w+)\]", text))
+        named |= set(re.findall(r"\bextra=\"(\w+)\"", text))
+    assert named <= _extras().keys()
+
+
+def test_the_readme_lists_the_extras() -> None:
+    readme = (_ROOT / "README.md").read_text()
+    for extra in _extras().keys() - {"test", "lint", "dev"}:
+        assert f"wholegrain[{extra}]" in readme, extra
