@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from wholegrain._core.errors import add_stage_note
 from wholegrain._core.names import transform_name
@@ -71,6 +72,9 @@ class IndexTransform(OneParentMapNode[T]):
 
     def getitems(self, indices: Indices) -> Sequence[T | None]:
         return self.parent.getitems(self.parent_index(indices))
+
+    def gather(self, indices: Indices) -> npt.NDArray[Any] | None:
+        return self.parent.gather(self.parent_index(indices))
 
     def source_index(self, index: int) -> int:
         return self.parent.source_index(int(self.parent_index(index)))

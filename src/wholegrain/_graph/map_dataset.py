@@ -8,6 +8,8 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
+import numpy.typing as npt
+
 from wholegrain import transforms
 from wholegrain._core.types import Indices, T
 from wholegrain._graph import seeds
@@ -119,6 +121,10 @@ class MapDataset(Generic[T], metaclass=_MapDatasetFactories):
     def getitems(self, indices: Indices) -> Sequence[T | None]:
         """Read a chunk of elements, in the order of `indices`."""
         return self._getitems(indices.tolist())
+
+    def gather(self, indices: Indices) -> npt.NDArray[Any] | None:
+        """Return a chunk of elements stacked, where they are rows of one array; else None."""
+        return None
 
     def _getitems(self, indices: Sequence[int]) -> Sequence[T | None]:
         """Read elements; a subclass may override it where one read of many is better."""

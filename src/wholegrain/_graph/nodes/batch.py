@@ -70,16 +70,26 @@ class BatchMapDataset(OneParentMapNode[T]):
         last = min(first + self._batch_size, self._parent_length)
         start = epoch * self._parent_length
         members = np.arange(start + first, start + last)
+        if self._batch_fn is None:
+            rows: Any = self.parent.gather(members)
+            if rows is not None:
+                return rows  # type: ignore[no-any-return]
         return self._batch(self.parent.getitems(members))  # type: ignore[no-any-return]
 
     def getitems(self, indices: Indices) -> Sequence[T | None]:
         if not self._length:
             raise ZeroDivisionError(f"{self} is empty: there is no batch to read.")
+        if self._batch_fn is None and self._gathers():
+            return [self.getitem(index) for index in indices.tolist()]
         step = max(1, _MEMBERS_PER_READ // self._batch_size)
         batches: list[T | None] = []
         for start in range(0, len(indices), step):
             batches += self._read_batches(indices[start : start + step])
         return batches
+
+    def _gathers(self) -> bool:
+        """Whether the elements are rows of one array, of which a batch is taken at once."""
+        return self.parent.gather(np.arange(0)) is not None
 
     def _read_batches(self, indices: Indices) -> list[Any]:
         """Read the members of several batches at once."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from wholegrain._core.spec import ShapeDtypeStruct
 from wholegrain._core.types import Indices, T
@@ -50,6 +51,12 @@ class SourceMapDataset(MapNode[T]):
         if length == 0:
             raise ZeroDivisionError("The source is empty: there is no element to read.")
         return read_many(self._source, indices % length)
+
+    def gather(self, indices: Indices) -> npt.NDArray[Any] | None:
+        source = self._source
+        if type(source) is np.ndarray and source.dtype.kind in "biufc" and len(source):
+            return source.take(indices % len(source), axis=0)
+        return None
 
     def source_index(self, index: int) -> int:
         try:
