@@ -1,11 +1,16 @@
 """Small files of every format, for tests to read."""
 
+import importlib
 import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from wholegrain.sources._crc32c import crc32c_in_python
+
+
+def _library(name: str) -> Any:
+    return importlib.import_module(name)
 
 
 def records(count: int, prefix: str = "record") -> list[bytes]:
@@ -16,8 +21,7 @@ def records(count: int, prefix: str = "record") -> list[bytes]:
 def write_array_record(
     path: Path, elements: Iterable[bytes], options: str = "group_size:1"
 ) -> Path:
-    from array_record.python import array_record_module
-
+    array_record_module = _library("array_record.python.array_record_module")
     writer = array_record_module.ArrayRecordWriter(str(path), options)
     for element in elements:
         writer.write(element)
@@ -44,30 +48,24 @@ def write_tfrecord(path: Path, elements: Iterable[bytes]) -> Path:
 
 
 def write_bagz(path: Path, elements: Iterable[bytes]) -> Path:
-    import bagz
-
-    with bagz.Writer(str(path)) as writer:
+    with _library("bagz").Writer(str(path)) as writer:
         for element in elements:
             writer.write(element)
     return path
 
 
 def table(columns: dict[str, Sequence[Any]], **types: Any) -> Any:
-    import pyarrow as pa
-
+    pa = _library("pyarrow")
     return pa.table({name: pa.array(v, types.get(name)) for name, v in columns.items()})
 
 
 def write_parquet(path: Path, data: Any, row_group_size: int = 4, **kwargs: Any) -> Path:
-    import pyarrow.parquet as pq
-
-    pq.write_table(data, path, row_group_size=row_group_size, **kwargs)
+    _library("pyarrow.parquet").write_table(data, path, row_group_size=row_group_size, **kwargs)
     return path
 
 
 def write_arrow(path: Path, data: Any, batch_rows: int = 4, *, stream: bool = False) -> Path:
-    import pyarrow as pa
-
+    pa = _library("pyarrow")
     new = pa.ipc.new_stream if stream else pa.ipc.new_file
     with pa.OSFile(str(path), "wb") as sink, new(sink, data.schema) as writer:
         writer.write_table(data, max_chunksize=batch_rows)

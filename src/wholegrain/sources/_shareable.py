@@ -14,7 +14,7 @@ import os
 import struct
 import sys
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import ShareableList, SharedMemory
 from typing import Any, SupportsIndex
@@ -128,6 +128,9 @@ class SharedMemoryDataSource(ShareableList[Any]):
     def __getitems__(self, positions: Sequence[SupportsIndex] | Indices) -> list[Any]:
         """Return the elements at `positions`, in that order."""
         return [self[position] for position in positions]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(self._length))
 
     def __setitem__(self, position: SupportsIndex, value: Any) -> None:
         buffer, at, (offset, capacity, _, _) = self._find(position)

@@ -119,12 +119,23 @@ def _chosen(path: str, there: Sequence[str], names: Sequence[str] | None) -> Seq
 
 def _map(path: str) -> Array:
     try:
-        # Indexing the subclass `memmap` is many times slower than indexing a plain array.
-        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    except FileNotFoundError as error:
-        raise missing_file(path) from error
-    except (ValueError, EOFError, OSError) as error:
+        with open(path, "rb") as file:
+            return _map_member(path, file, 0)
+    except (ValueError, EOFError) as error:
         raise _not_an_array(path, error) from error
+
+
+def _map_member(path: str, member: Any, offset: int) -> Array:
+    """Map the array that `member` begins with, which is at `offset` of the file at `path`."""
+    shape, fortran, dtype = _read_header(member)
+    if dtype.hasobject:
+        raise ValueError("the array holds Python objects")
+    order: Any = "F" if fortran else "C"
+    if 0 in shape:
+        return np.empty(shape, dtype, order)  # nothing cannot be mapped
+    mapped: Array = np.memmap(path, dtype, "r", offset + member.tell(), shape, order)
+    # Indexing the subclass `memmap` is many times slower than indexing a plain array.
+    return np.asarray(mapped)
 
 
 def _not_an_array(path: str, error: Exception) -> CorruptFileError:
@@ -149,23 +160,13 @@ def _load_archive(path: str, names: Sequence[str] | None) -> dict[str, Array]:
 
 
 def _load_member(path: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
-    where = f"{path}/{info.filename}"
-    with archive.open(info) as member:
-        try:
+    try:
+        with archive.open(info) as member:
             if info.compress_type != zipfile.ZIP_STORED:
                 return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
-            shape, fortran, dtype = _read_header(member)
-        except (ValueError, EOFError) as error:
-            raise _not_an_array(where, error) from error
-        start = member.tell()
-    if dtype.hasobject:
-        raise _not_an_array(where, ValueError("the array holds Python objects"))
-    offset = _start_of_member(path, info) + start
-    order: Any = "F" if fortran else "C"
-    if 0 in shape:
-        return np.empty(shape, dtype, order)
-    mapped: Array = np.memmap(path, dtype, "r", offset, shape, order)
-    return np.asarray(mapped)
+            return _map_member(path, member, _start_of_member(path, info))
+    except (ValueError, EOFError) as error:
+        raise _not_an_array(f"{path}/{info.filename}", error) from error
 
 
 def _read_header(member: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
