@@ -7,9 +7,9 @@ from wholegrain._core.spec import ShapeDtypeStruct as ShapeDtypeStruct
 from wholegrain._core.spec import ShapeDtypeStructProtocol as ShapeDtypeStructProtocol
 from wholegrain._core.stack import batch_and_pad as batch_and_pad
 from wholegrain._graph.apply import apply_transformations as apply_transformations
+from wholegrain._graph.device import device_put as device_put
 from wholegrain._graph.iterator import get_next_index as get_next_index
 from wholegrain._graph.iterator import set_next_index as set_next_index
-from wholegrain._graph.device import device_put as device_put
 from wholegrain._graph.nodes import CacheIterDataset as CacheIterDataset
 from wholegrain._graph.nodes import FlatMapIterDataset as FlatMapIterDataset
 from wholegrain._graph.nodes import FlatMapMapDataset as FlatMapMapDataset
@@ -23,7 +23,6 @@ from wholegrain._graph.nodes import WindowShuffleMapDataset as WindowShuffleMapD
 from wholegrain._graph.nodes import WithOptionsIterDataset as WithOptionsIterDataset
 from wholegrain._graph.nodes import ZipIterDataset as ZipIterDataset
 from wholegrain._graph.nodes import ZipMapDataset as ZipMapDataset
-from wholegrain._graph.nodes.concat_split import BOSHandling as BOSHandling
 from wholegrain._graph.nodes.concat_split import (
     ConcatThenSplitIterDataset as ConcatThenSplitIterDataset,
 )
@@ -36,6 +35,7 @@ from wholegrain._graph.specs import get_element_spec as get_element_spec
 from wholegrain._graph.thread_iterator import (
     ThreadPrefetchDatasetIterator as ThreadPrefetchDatasetIterator,
 )
+from wholegrain._packing.concat_split import BOSHandling as BOSHandling
 from wholegrain._packing.pack_and_batch import PackAndBatchOperation as PackAndBatchOperation
 from wholegrain.checkpoint.elastic import ElasticIterator as ElasticIterator
 from wholegrain.options import DatasetOptions as DatasetOptions

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import shared_memory
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +52,7 @@ class SharedMemoryArray(np.ndarray[Any, Any]):
     _deleter: ThreadPoolExecutor | None = None
     _outstanding: threading.BoundedSemaphore | None = None
 
-    def __new__(cls, shape: Iterable[int], dtype: npt.DTypeLike = float) -> SharedMemoryArray:
+    def __new__(cls, shape: Iterable[int], dtype: npt.DTypeLike = float) -> Self:
         """Make an array of zeros in a new block."""
         shape = tuple(shape)
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize
@@ -63,7 +64,7 @@ class SharedMemoryArray(np.ndarray[Any, Any]):
     @classmethod
     def from_shared_memory(
         cls, shm: shared_memory.SharedMemory, shape: Iterable[int], dtype: npt.DTypeLike
-    ) -> SharedMemoryArray:
+    ) -> Self:
         """Return the array in an open block."""
         array = super().__new__(cls, tuple(shape), dtype, buffer=shm.buf)
         array._shm = shm
@@ -71,7 +72,7 @@ class SharedMemoryArray(np.ndarray[Any, Any]):
         return array
 
     @classmethod
-    def from_metadata(cls, metadata: SharedMemoryArrayMetadata) -> SharedMemoryArray:
+    def from_metadata(cls, metadata: SharedMemoryArrayMetadata) -> Self:
         """Open the array of another process; FileNotFoundError if its block is gone."""
         block = shared_memory.SharedMemory(name=metadata.name)
         return cls.from_shared_memory(block, metadata.shape, metadata.dtype)
@@ -82,9 +83,7 @@ class SharedMemoryArray(np.ndarray[Any, Any]):
         base = getattr(obj, "_shm", None)
         self._shm = base if base is not None and np.may_share_memory(self, obj) else None
 
-    def __array_wrap__(
-        self, array: Any, context: Any = None, return_scalar: bool = False
-    ) -> Any:
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
         return array[()] if return_scalar else np.asarray(array)
 
     @property
@@ -103,12 +102,10 @@ class SharedMemoryArray(np.ndarray[Any, Any]):
         return SharedMemoryArrayMetadata(self._shm.name, self.shape, self.dtype)
 
     def _is_whole_block(self) -> bool:
-        assert self._shm is not None
+        assert self._shm is not None and self._shm.buf is not None
         block = np.frombuffer(self._shm.buf, dtype=np.uint8)
         start = block.__array_interface__["data"][0]
-        return bool(
-            self.__array_interface__["data"][0] == start and self.flags.c_contiguous
-        )
+        return bool(self.__array_interface__["data"][0] == start and self.flags.c_contiguous)
 
     def unlink_on_del(self) -> None:
         """Remove the block when this array is collected."""
@@ -120,9 +117,7 @@ class SharedMemoryArray(np.ndarray[Any, Any]):
         return type(self).from_metadata, (self.metadata,)
 
     @classmethod
-    def enable_async_del(
-        cls, num_threads: int = 1, max_outstanding_requests: int = 50
-    ) -> None:
+    def enable_async_del(cls, num_threads: int = 1, max_outstanding_requests: int = 50) -> None:
         """Close blocks in the background, up to so many at a time."""
         if cls._deleter is None:
             cls._deleter = ThreadPoolExecutor(num_threads, "wholegrain-unlink")
@@ -151,11 +146,8 @@ class SharedMemoryArray(np.ndarray[Any, Any]):
 
 def _close(shm: shared_memory.SharedMemory, unlink: bool) -> None:
     if unlink:
-        try:
+        with contextlib.suppress(FileNotFoundError):
             shm.unlink()
-        except FileNotFoundError:
-            pass
-    try:
+    # A view may still look at it: then the mapping goes with that.
+    with contextlib.suppress(BufferError):
         shm.close()
-    except BufferError:
-        pass  # A view still looks at it; the mapping goes with that.

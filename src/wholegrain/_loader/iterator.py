@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class DataLoaderIterator:
                 self._validate(state)
             self._go_to(state)
 
-    def __iter__(self) -> DataLoaderIterator:
+    def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:
@@ -54,7 +54,7 @@ class DataLoaderIterator:
         """Stop threads and workers. `next` is an error afterwards."""
         self._iterator.close()
 
-    def __enter__(self) -> DataLoaderIterator:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:

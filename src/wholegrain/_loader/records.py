@@ -28,7 +28,7 @@ class SeededMetadata(RecordMetadata):
         self._rng: np.random.Generator | None = None
 
     @property
-    def rng(self) -> np.random.Generator | None:  # type: ignore[override]
+    def rng(self) -> np.random.Generator | None:
         """The record's own random generator."""
         if self._rng is None:
             self._rng = record_rng(self._seed, self.index)

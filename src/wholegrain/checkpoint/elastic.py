@@ -117,7 +117,7 @@ class ElasticIterator(DatasetIterator[Any]):
         if isinstance(self._ds, MapDataset):
             first = self._global_next_index + options.shard_index
             part = self._ds[first :: options.shard_count]
-            batches = part.batch(size, drop_remainder=True)
+            batches: MapDataset[Any] = part.batch(size, drop_remainder=True)
             ds = batches.to_iter_dataset(self._read_options)
             if self._multiprocessing_options is not None:
                 ds = ds.mp_prefetch(self._multiprocessing_options)

@@ -112,9 +112,7 @@ def _own_file(directory: Any, item: Any) -> Any:
     states = [name for name in found if _PROCESS_FILE.match(name)]
     if states and getattr(item, "any_state_fits", False):
         return directory / states[0]
-    raise ValueError(
-        f"File {file} does not exist. {_what_is_there(states)}"
-    )
+    raise ValueError(f"File {file} does not exist. {_what_is_there(states)}")
 
 
 def _what_is_there(states: list[str]) -> str:
@@ -138,7 +136,10 @@ def _shard_states(directory: Any, item: Any) -> Mapping[int, Any] | None:
         if (match := _PROCESS_FILE.match(path.name))
     ]
     options = item.shard_options
-    if max(counts, default=0) == jax_process()[1] and (directory / saving.state_filename()).exists():
+    if (
+        max(counts, default=0) == jax_process()[1]
+        and (directory / saving.state_filename()).exists()
+    ):
         return None
     shards: dict[int, Any] = {}
     number = options.shard_index
