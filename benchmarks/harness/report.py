@@ -90,10 +90,13 @@ def _judge(result: Result, case: Case, target: Target) -> dict[str, Any]:
         met = bool(values) and median(values) <= (target.at_most or 0)
     if not values:
         return {"target": wanted, "met": None, "text": f"  [not run] {wanted}"}
-    lower, upper = (form(value) for value in spread(values))
-    verdict = "met" if met else "MISSED"
-    text = f"  [{verdict}] {wanted}: {form(median(values))} ({lower} .. {upper}{cpu})"
-    return {"target": wanted, "met": met, "found": median(values), "text": text}
+    lower, upper = spread(values)
+    limit = target.at_most if target.over is None else target.at_least
+    # Where the middle half of the rounds lies on both sides, this run cannot tell.
+    sure = limit is None or not lower < limit < upper
+    verdict = ("met" if met else "MISSED") + ("" if sure else ", within the spread")
+    text = f"  [{verdict}] {wanted}: {form(median(values))} ({form(lower)} .. {form(upper)}{cpu})"
+    return {"target": wanted, "met": met, "sure": sure, "found": median(values), "text": text}
 
 
 def as_json(result: Result) -> dict[str, Any]:
