@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from wholegrain._core.types import T
-from wholegrain._graph import rewrite, run
+from wholegrain._core.log import logger
+from wholegrain._core.types import State, T
+from wholegrain._graph import positions, rewrite, run
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator
-from wholegrain._graph.nodes.interleave import InterleaveIterDataset
+from wholegrain._graph.nodes.interleave import InterleaveDatasetIterator, InterleaveIterDataset
+from wholegrain._graph.process_iterator import ProcessIterator, pack_pipeline
 from wholegrain._graph.thread_iterator import ThreadPrefetchDatasetIterator
 from wholegrain.options import MultiprocessingOptions
+
+if TYPE_CHECKING:
+    from wholegrain._engine.program import Program
 
 
 class ShardedIterDataset(InterleaveIterDataset[T]):
@@ -30,18 +38,30 @@ class ShardedIterDataset(InterleaveIterDataset[T]):
         self._sequential = sequential
         self._num_workers = num_workers
 
+    def open(self) -> DatasetIterator[T]:
+        return ShardedDatasetIterator(self, run.current())
+
     def share(self, number: int) -> IterDataset[T]:
         """Return what one worker runs."""
         return rewrite.shard(self._parent, number, self._num_workers, self._sequential)
 
-    def context_of(self, number: int, context: run.RunContext) -> run.RunContext:
-        """Return the run as one worker sees it."""
-        return run.RunContext(
-            options=context.options, worker_index=number, worker_count=self._num_workers
-        )
+    def open_share(self, number: int, context: run.RunContext) -> DatasetIterator[T]:
+        """Return an iterator of one worker's share in this process."""
+        with run.entered(
+            run.RunContext(
+                options=context.options, worker_index=number, worker_count=self._num_workers
+            )
+        ):
+            return self.share(number).__iter__()
 
-    def run_ahead(self, iterator: DatasetIterator[T]) -> DatasetIterator[T]:
-        return ThreadPrefetchDatasetIterator(iterator, self._iter_buffer_size)
+    def states_at(self, position: int) -> list[State] | None:
+        """Return the state of each worker when `position` elements were read; None if unknown."""
+        if self._sequential:
+            return None
+        workers = range(self._num_workers)
+        counts = [-(-(position - worker) // self._num_workers) for worker in workers]
+        states = [positions.state_at(self._parent, max(0, count)) for count in counts]
+        return None if None in states else states  # type: ignore[return-value]
 
     @property
     def always_runs_ahead(self) -> bool:
@@ -62,12 +82,75 @@ class ShardedIterDataset(InterleaveIterDataset[T]):
         )
 
 
+class ShardedDatasetIterator(InterleaveDatasetIterator[T]):
+    """A position in the share of each worker.
+
+    Where elements and positions correspond one to one, the state of another number of workers,
+    or of none, is understood as well.
+    """
+
+    _dataset: ShardedIterDataset[T]
+
+    def __init__(self, dataset: ShardedIterDataset[T], context: run.RunContext) -> None:
+        # Workers at the end of their share wait there: the next epoch needs them again.
+        self._idle: dict[int, DatasetIterator[T]] = {}
+        super().__init__(dataset, context)
+
+    def _end_slot(self, slot: int) -> None:
+        iterator = self._slots[slot]
+        if iterator is not None:
+            self._last_states[slot] = iterator.get_state()
+            self._idle[slot] = iterator
+            self._slots[slot] = None
+
+    def _open(self, number: int) -> DatasetIterator[T] | None:
+        return self._idle.pop(number, None) or super()._open(number)
+
+    def _drop(self) -> None:
+        if not self._closed:
+            self._idle |= {n: it for n, it in enumerate(self._slots) if it is not None}
+            return
+        super()._drop()
+        for iterator in self._idle.values():
+            iterator.close()
+        self._idle = {}
+
+    def set_state(self, state: State) -> None:
+        saved = state.get("iterators_in_use_states")
+        if saved is None or len(saved) != self._num_datasets:
+            state = self._translated(state, None if saved is None else len(saved))
+        super().set_state(state)
+
+    def _translated(self, state: State, saved_workers: int | None) -> State:
+        position = positions.elements_read(state)
+        states = None if position is None else self._dataset.states_at(position)
+        if states is None or position is None:
+            raise ValueError(
+                f"The state was taken with {saved_workers or 0} workers, but here are"
+                f" {self._num_datasets}. For this pipeline the order of the elements depends on"
+                " the number of workers: restore it with the same number."
+            )
+        workers = self._num_datasets
+        return {
+            "next_index_in_cycle": position % workers,
+            "next_index_in_datasets": workers,
+            "iterators_in_use_indices": list(range(workers)),
+            "iterators_in_use_states": states,
+            "exhausted": [0] * workers,
+            "future_states": {},
+        }
+
+
 class MultithreadPrefetchIterDataset(ShardedIterDataset[T]):
     """Shares of a pipeline, each run by a thread."""
 
-    def open_dataset(self, number: int, context: run.RunContext) -> DatasetIterator[T] | None:
-        with run.entered(self.context_of(number, context)):
-            return self.share(number).__iter__()
+    def open_dataset(self, number: int, context: run.RunContext) -> DatasetIterator[T]:
+        return self.open_share(number, context)
+
+    def run_ahead(self, iterator: DatasetIterator[T]) -> DatasetIterator[T]:
+        if isinstance(iterator, ThreadPrefetchDatasetIterator):
+            return iterator
+        return ThreadPrefetchDatasetIterator(iterator, self._iter_buffer_size)
 
     def __str__(self) -> str:
         return f"MultithreadPrefetchIterDataset(num_threads={self._num_workers})"
@@ -93,6 +176,55 @@ def multithread_prefetch(
     return MultithreadPrefetchIterDataset(ds, num_threads, buffer_size, sequential_slice)
 
 
+class ProcessPrefetchIterDataset(ShardedIterDataset[T]):
+    """Shares of a pipeline, each run by a worker process."""
+
+    def __init__(
+        self,
+        parent: IterDataset[T],
+        num_workers: int,
+        buffer_size: int,
+        sequential: bool,
+        worker_init_fn: Callable[[int, int], None] | None,
+    ) -> None:
+        super().__init__(parent, num_workers, buffer_size, sequential)
+        self._worker_init_fn = worker_init_fn
+        self._program: Callable[[], Program] | None = None
+
+    def open(self) -> DatasetIterator[T]:
+        context = run.current()
+        # What the workers run is packed once for all of them, when the first one starts.
+        opened = copy.copy(self)
+        opened._program = functools.cache(
+            lambda: pack_pipeline(functools.partial(_open_in_worker, self, context), self._parent)
+        )
+        return ShardedDatasetIterator(opened, context)
+
+    def open_dataset(self, number: int, context: run.RunContext) -> DatasetIterator[T]:
+        assert self._program is not None
+        return ProcessIterator(
+            self._program,
+            functools.partial(self.open_share, number, context),
+            worker_index=number,
+            worker_count=self._num_workers,
+            buffer_size=self._iter_buffer_size,
+            min_shm_size=context.options.min_shm_size,
+            worker_init_fn=self._worker_init_fn,
+        )
+
+    def run_ahead(self, iterator: DatasetIterator[T]) -> DatasetIterator[T]:
+        return iterator  # A worker always runs ahead.
+
+    def __str__(self) -> str:
+        return f"ProcessPrefetchIterDataset(num_workers={self._num_workers})"
+
+
+def _open_in_worker(
+    dataset: ShardedIterDataset[T], context: run.RunContext, number: int, count: int
+) -> DatasetIterator[T]:
+    return dataset.open_share(number, context)
+
+
 def process_prefetch(
     ds: IterDataset[T],
     options: MultiprocessingOptions | None,
@@ -101,9 +233,29 @@ def process_prefetch(
 ) -> IterDataset[T]:
     """Run a pipeline in several processes; see `IterDataset.mp_prefetch`."""
     options = options or MultiprocessingOptions(num_workers=10)
-    if options.num_workers == 0:
+    num_workers, buffer_size = options.num_workers, options.per_worker_buffer_size
+    if num_workers < 0:
+        raise ValueError(f"`num_workers` cannot be negative, but got {num_workers}.")
+    if num_workers == 0:
         return ds
-    raise NotImplementedError(
-        "`mp_prefetch` with workers is not there yet. Use `multithread_prefetch`, or"
-        " `MultiprocessingOptions(num_workers=0)`."
+    if buffer_size <= 0:
+        raise ValueError(
+            "Each worker has to hold at least one element ready, but got"
+            f" per_worker_buffer_size={buffer_size}."
+        )
+    rewrite.check_can_shard(ds, num_workers, sequential_slice)
+    if _has_no_gil():
+        if worker_init_fn is not None:
+            logger().warning(
+                "`worker_init_fn` is not called: without the interpreter's lock, threads of this"
+                " process do the work of worker processes."
+            )
+        return multithread_prefetch(ds, num_workers, buffer_size, sequential_slice)
+    return ProcessPrefetchIterDataset(
+        ds, num_workers, buffer_size, sequential_slice, worker_init_fn
     )
+
+
+def _has_no_gil() -> bool:
+    is_enabled: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
+    return not is_enabled()

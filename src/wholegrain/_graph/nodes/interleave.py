@@ -126,12 +126,14 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
         self._cycle_length = dataset.cycle_length
         self._closed = False
         self._ahead = dataset.always_runs_ahead
-        self._probe = Probe()
+        self._running = False  # Whether threads or workers have been started.
         self._opening: dict[int, Future[DatasetIterator[T] | None]] = {}
         self._opener: ThreadPoolExecutor | None = None
         self._clear()
 
     def _clear(self) -> None:
+        self._probe = Probe()
+        self._running = False
         self._slots: list[DatasetIterator[T] | None] = [None] * self._cycle_length
         self._numbers: list[int] = []  # Which dataset each slot has, or had last.
         self._last_states: list[State | None] = [None] * self._cycle_length
@@ -161,7 +163,9 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
                 return element
             if self._closed:
                 raise closed_error()
-            if self._next_dataset < self._num_datasets:
+            if self._ahead and not self._running:
+                self.start_prefetch()
+            elif self._next_dataset < self._num_datasets:
                 self._fill_slot(slot)
             elif not any(slots):
                 raise StopIteration
@@ -170,17 +174,23 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
 
     def _probe_next(self, iterator: DatasetIterator[T]) -> T:
         """Take an element and see whether that had to wait."""
+        if self._ahead:
+            if not self._running:
+                self.start_prefetch()
+            return next(iterator)
         self._probe.begin()
         element = next(iterator)
-        if self._probe.waited() and not self._ahead:
-            self._ahead = True
-            self._slots[:] = [it if it is None else self._start(it) for it in self._slots]
+        if self._probe.waited():
+            self._ahead = self._running = True
+            self._slots[:] = [it if it is None else self._started(it) for it in self._slots]
         return element
 
-    def _start(self, iterator: DatasetIterator[T]) -> DatasetIterator[T]:
+    def _started(self, iterator: DatasetIterator[T]) -> DatasetIterator[T]:
+        """Return the iterator run ahead, if that is wanted; and started, if the rest is."""
         if self._ahead:
             iterator = self._dataset.run_ahead(iterator)
-            iterator.start_prefetch()
+            if self._running:
+                iterator.start_prefetch()
         return iterator
 
     def _end_slot(self, slot: int) -> None:
@@ -209,7 +219,7 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
                 self._numbers[slot] = number
             else:
                 self._numbers.append(number)
-            self._slots[slot] = self._start(iterator)
+            self._slots[slot] = self._started(iterator)
             self._last_states[slot] = None
             self._open_ahead()
             return
@@ -222,7 +232,7 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
 
     def _open_ahead(self) -> None:
         count, threads = self._dataset.make_ahead
-        if not self._ahead or not threads or not count:
+        if not self._running or not threads or not count:
             return
         last = min(self._next_dataset + count, self._num_datasets)
         for number in range(self._next_dataset, last):
@@ -243,13 +253,16 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
     def start_prefetch(self) -> None:
         if self._closed:
             raise closed_error()
+        if self._running:
+            return
         self._fill_slots()
-        for slot, iterator in enumerate(self._slots):
+        if not self._ahead:
+            self._ahead = True
+            self._slots[:] = [it if it is None else self._started(it) for it in self._slots]
+        self._running = True
+        for iterator in self._slots:
             if iterator is not None:
-                if not self._ahead:
-                    iterator = self._slots[slot] = self._dataset.run_ahead(iterator)
                 iterator.start_prefetch()
-        self._ahead = True
 
     # The position.
 
@@ -299,7 +312,7 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
             iterator = self._open(number)
             if iterator is not None:
                 iterator.set_state(slot_state)
-                self._slots[slot] = self._start(iterator)
+                self._slots[slot] = self._started(iterator)
 
     def get_shard_states(self) -> list[State]:
         """Return for each dataset whether it has ended, and its state."""

@@ -34,6 +34,11 @@ class PrefetchIterDataset(IterNode[T]):
         self._read_options = read_options
         self._allow_nones = allow_nones
 
+    @property
+    def gives_all(self) -> bool:
+        """Whether there is an element for every position."""
+        return self._allow_nones or not self._parent.sparse
+
     def open(self) -> DatasetIterator[T]:
         return PrefetchDatasetIterator(self._parent, self._read_options, self._allow_nones)
 

@@ -1,0 +1,158 @@
+"""An iterator that a worker process runs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from wholegrain._core.state import copy_state
+from wholegrain._core.types import State, T
+from wholegrain._graph.iterator import DatasetIterator, closed_error
+
+if TYPE_CHECKING:
+    from wholegrain._engine.program import Program
+    from wholegrain._engine.remote import RemoteIterator
+
+
+class ProcessIterator(DatasetIterator[T]):
+    """A position in what a worker process makes: that of the last element handed out.
+
+    Args:
+        program: Returns what the worker runs, packed.
+        open_here: Opens the same pipeline in this process, to ask it about positions.
+        worker_index: Which worker this is.
+        worker_count: How many there are.
+        buffer_size: How many finished elements the worker may hold ready.
+        min_shm_size: Arrays of fewer bytes do not travel in shared memory.
+        worker_init_fn: Called once in the worker.
+    """
+
+    def __init__(
+        self,
+        program: Callable[[], Program],
+        open_here: Callable[[], DatasetIterator[T]],
+        *,
+        worker_index: int,
+        worker_count: int,
+        buffer_size: int,
+        min_shm_size: int,
+        worker_init_fn: Callable[[int, int], None] | None,
+    ) -> None:
+        super().__init__()
+        self._program = program
+        self._open_here = open_here
+        self._settings: dict[str, Any] = {
+            "worker_index": worker_index,
+            "worker_count": worker_count,
+            "buffer_size": buffer_size,
+            "min_shm_size": min_shm_size,
+            "worker_init_fn": worker_init_fn,
+        }
+        self._remote: RemoteIterator[T] | None = None
+        self._state: State | None = None  # Where to start; None for the start.
+        self._closed = False
+
+    def __next__(self) -> T:
+        remote = self._remote
+        if remote is None:
+            remote = self._connect()
+        return next(remote)
+
+    def _connect(self) -> RemoteIterator[T]:
+        if self._closed:
+            raise closed_error()
+        from wholegrain._engine.remote import RemoteIterator  # Only where there are workers.
+
+        self._remote = RemoteIterator(
+            self._program(), initial_state=self._start_state, **self._settings
+        )
+        if self._state is not None:
+            self._remote.set_state(self._state)
+        return self._remote
+
+    @functools.cached_property
+    def _start_state_here(self) -> State:
+        iterator = self._open_here()
+        state = iterator.get_state()
+        iterator.close()
+        return state
+
+    def _start_state(self) -> State:
+        return copy_state(self._start_state_here)  # type: ignore[no-any-return]
+
+    def start_prefetch(self) -> None:
+        if self._closed:
+            raise closed_error()
+        (self._remote or self._connect()).start_prefetch()
+
+    @property
+    def reads_ahead(self) -> bool:
+        return True
+
+    def get_state(self) -> State:
+        if self._remote is not None:
+            state: State = self._remote.get_state()
+            return state
+        return self._start_state() if self._state is None else copy_state(self._state)  # type: ignore[no-any-return]
+
+    def set_state(self, state: State) -> None:
+        if self._closed:
+            raise closed_error()
+        if self._remote is not None:
+            self._remote.set_state(state)
+        else:
+            self._state = copy_state(state)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._remote is not None:
+            self._remote.close()
+
+    def _get_next_index(self) -> int:
+        here = self._open_here()
+        here.set_state(self.get_state())
+        index = here._get_next_index()
+        here.close()
+        return index
+
+    def _set_next_index(self, index: int) -> None:
+        here = self._open_here()
+        here._set_next_index(index)
+        self.set_state(here.get_state())
+        here.close()
+
+    def __str__(self) -> str:
+        return f"ProcessPrefetchDatasetIterator(buffer_size={self._settings['buffer_size']})"
+
+
+def pack_pipeline(factory: Callable[[int, int], Any], dataset: Any) -> Program:
+    """Pack a pipeline for workers; if that fails, say which stage cannot be pickled."""
+    from wholegrain._engine.program import Program
+
+    try:
+        return Program.pack(factory)
+    except Exception as error:
+        culprit = _first_unpicklable(dataset)
+        if culprit is not None:
+            error.add_note(
+                f"Dataset: {culprit} cannot be pickled! Worker processes get a copy of the whole"
+                " pipeline: open files, locks and connections have to be left out of it, and made"
+                " when they are first used."
+            )
+        raise
+
+
+def _first_unpicklable(dataset: Any) -> Any:
+    """Return the first stage that cannot be pickled, parents first."""
+    import cloudpickle
+
+    for parent in getattr(dataset, "parents", ()):
+        culprit = _first_unpicklable(parent)
+        if culprit is not None:
+            return culprit
+    try:
+        cloudpickle.dumps(dataset)
+    except Exception:
+        return dataset
+    return None
