@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,9 @@ class ParquetIterDataset(IterNode[Row]):
         is_empty = not isinstance(path, (str, bytes, os.PathLike)) and len(path) == 0
         self._paths = [] if is_empty else _paths.expand_all(path, of=type(self).__name__)
         self._read_kwargs = read_kwargs
+        # Which of all row groups to read, if it is not all of them and however many there are.
         self._group_slices: tuple[slice, ...] = ()
+        self._is_one_file = len(self._paths) == 1
 
     def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
         """Keep a part of the files: how a worker's copy gets its share.
@@ -67,7 +70,7 @@ class ParquetIterDataset(IterNode[Row]):
         Of a single file it is a part of the row groups, if `sl` has a step.
         """
         del sequential_slice  # Files are dealt out one by one in any case.
-        if len(self._paths) == 1 and sl.step not in (None, 1):
+        if self._is_one_file and sl.step not in (None, 1):
             self._group_slices = (*self._group_slices, sl)
         else:
             self._paths = self._paths[sl]
@@ -94,7 +97,7 @@ class ParquetDatasetIterator(DatasetIterator[Row]):
         self._reader: ParquetFileReader | None = None
         self._closed = False
         # The next row is row `_index` of a row group, or the first of the next one that has any.
-        self._group = group_slices[0].start or 0 if len(group_slices) == 1 else 0
+        self._group = _sliced(range(sys.maxsize), group_slices)[0]
         self._index = 0
         self._rows: RowGroup | None = None  # of the row group
         self._block: list[Row] = []
@@ -135,6 +138,8 @@ class ParquetDatasetIterator(DatasetIterator[Row]):
         if self._reader is None:
             self._reader = self._open()
         if self._rows is None:
+            if not self._groups:
+                return False
             self._rows = self._reader.row_group(self._group, self._forms)
         if self._index >= self._rows.num_rows:
             later = [group for group in self._groups if group > self._group]
@@ -154,10 +159,7 @@ class ParquetDatasetIterator(DatasetIterator[Row]):
         from wholegrain.sources._parquet_reader import ParquetFileReader
 
         reader = ParquetFileReader(self._path, **self._read_kwargs)
-        groups: Sequence[int] = range(len(reader.piece_rows))
-        for part in self._group_slices:
-            groups = groups[part]
-        self._groups = groups
+        self._groups = _sliced(range(len(reader.piece_rows)), self._group_slices)
         self._forms = reader.forms()
         return reader
 
@@ -179,3 +181,9 @@ class ParquetDatasetIterator(DatasetIterator[Row]):
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
+
+
+def _sliced(groups: range, slices: Sequence[slice]) -> range:
+    for part in slices:
+        groups = groups[part]
+    return groups
