@@ -84,7 +84,9 @@ class _Cost:
         return self.cpu < 0.5 * self.wall and self.yields > 0 and self.wall > 1e-4
 
 
-def _timed(read: Read, start: int, stop: int) -> tuple[Sequence[Any] | Failure, _Cost]:
+def _timed(
+    read: Read, start: int, stop: int, catch: type[BaseException] = Exception
+) -> tuple[Sequence[Any] | Failure, _Cost]:
     """Read a chunk, and what it took."""
     switches = voluntary_switches()
     cpu = time.thread_time()
@@ -92,7 +94,7 @@ def _timed(read: Read, start: int, stop: int) -> tuple[Sequence[Any] | Failure, 
     chunk: Sequence[Any] | Failure
     try:
         chunk = read(start, stop)
-    except Exception as error:
+    except catch as error:
         chunk = Failure(error)
     wall = time.perf_counter() - wall
     cpu = time.thread_time() - cpu
@@ -134,7 +136,8 @@ class ReadAhead(Generic[T]):
         self._quick = True  # Whether the consumer reads for itself.
         self._slow_reads = 0
         # Guarded by the lock from here on.
-        self._lock = threading.Lock()
+        # Reentrant, because the garbage collector may call `close` at any time.
+        self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)
         self._ready = threading.Condition(self._lock)
         self._tickets: deque[_Ticket] = deque()
@@ -142,7 +145,7 @@ class ReadAhead(Generic[T]):
         self._taken = start
         self._held = 0
         self._closed = False
-        self._started = 0
+        self._employed: set[int] = set()
         self._crew = _Crew(self._most_threads)
 
     # The consumer's side.
@@ -152,13 +155,10 @@ class ReadAhead(Generic[T]):
         if self._quick and not self._tickets:
             return self._read_here()
         with self._lock:
-            if self._quick and not self._tickets:
-                pass
-            elif not self._tickets or self._tickets[0].chunk is None:
-                self._employ()
-                self._crew.starved()
-                while not self._tickets or self._tickets[0].chunk is None:
-                    self._ready.wait()
+            if not self._tickets or self._tickets[0].chunk is None:
+                self._wait()
+            if self._closed:
+                return self._taken, Failure(RuntimeError("Reading was stopped."))
             if self._tickets:
                 ticket = self._tickets.popleft()
                 self._held = ticket.stop - self._taken
@@ -166,6 +166,16 @@ class ReadAhead(Generic[T]):
                 self._room.notify()
                 return ticket.stop, ticket.chunk  # type: ignore[return-value]
         return self._read_here()
+
+    def _wait(self) -> None:
+        """Wait for the next chunk, unless the consumer has to read it. Called with the lock."""
+        if not self._quick:
+            self._employ()
+        if self._quick and not self._tickets:
+            return
+        self._crew.starved()
+        while not self._closed and (not self._tickets or self._tickets[0].chunk is None):
+            self._ready.wait()
 
     def start(self) -> None:
         """Begin to read in the background."""
@@ -206,52 +216,61 @@ class ReadAhead(Generic[T]):
             self._quick = False
             self._crew.begin(waiting=cost.waited)
             self._chunk_size = self._thread_chunk(cost)
-            self._held = 0
+            self._held = cost.count
             self._employ()
 
     # The readers' side.
 
     def _employ(self) -> None:
         """Start the threads that are wanted and not there yet. Called with the lock."""
-        while self._started < self._crew.wanted and not self._closed:
-            number = self._started
-            self._started += 1
-            threading.Thread(
+        for number in range(self._crew.wanted):
+            if number in self._employed or self._closed:
+                continue
+            thread = threading.Thread(
                 target=self._work, args=(number,), name=f"wholegrain-read_{number}", daemon=True
-            ).start()
+            )
+            try:
+                thread.start()
+            except RuntimeError:  # There cannot be more of them.
+                if not self._employed:
+                    self._quick, self._most_threads = True, 0
+                return
+            self._employed.add(number)
 
     def _work(self, number: int) -> None:
         while True:
             with self._lock:
-                start, stop, ticket = self._claim(number)
+                start, ticket = self._claim(number)
                 if ticket is None:
                     return
-            chunk, cost = _timed(self._read, start, stop)
+            # Whatever is raised, the consumer must not wait for it: it will read for itself.
+            chunk, cost = _timed(self._read, start, ticket.stop, BaseException)
             with self._lock:
                 ticket.chunk = chunk
                 self._learn(cost, chunk)
                 if self._tickets and self._tickets[0] is ticket:
                     self._ready.notify()
 
-    def _claim(self, number: int) -> tuple[int, int, _Ticket | None]:
+    def _claim(self, number: int) -> tuple[int, _Ticket | None]:
         """Wait for a chunk to read. Called with the lock; no ticket means to go home."""
-        while True:
-            if self._closed or self._next_start >= self._stop:
-                self._started -= 1
-                self._room.notify()
-                return 0, 0, None
-            room = self._buffer_size - max(0, self._held - 1) - (self._next_start - self._taken)
-            if not self._quick and number < self._crew.wanted and room > 0:
-                break
+        while self._has_work_for(number):
+            start = self._next_start
+            room = self._buffer_size - max(0, self._held - 1) - (start - self._taken)
+            if room > 0:
+                ticket = _Ticket(min(start + min(self._chunk_size, room), self._stop))
+                self._tickets.append(ticket)
+                self._next_start = ticket.stop
+                if room > ticket.stop - start:
+                    self._room.notify()  # There is more to do for another one.
+                return start, ticket
             self._room.wait()
-        start = self._next_start
-        stop = min(start + min(self._chunk_size, room), self._stop)
-        self._next_start = stop
-        ticket = _Ticket(stop)
-        self._tickets.append(ticket)
-        if room > stop - start:
-            self._room.notify()  # There is more to do for another one.
-        return start, stop, ticket
+        self._employed.discard(number)
+        self._room.notify()  # Who was woken in vain passes it on.
+        return 0, None
+
+    def _has_work_for(self, number: int) -> bool:
+        wanted = number < self._crew.wanted and not self._quick
+        return wanted and not self._closed and self._next_start < self._stop
 
     def _learn(self, cost: _Cost, chunk: Sequence[Any] | Failure) -> None:
         """Judge by a chunk how to go on. Called with the lock."""
@@ -261,6 +280,7 @@ class ReadAhead(Generic[T]):
         if verdict == "quick" and cost.cpu / cost.count * self._largest < _CHUNK_SECONDS:
             self._quick = True  # The consumer goes on by itself when the buffer is empty.
             self._chunk_size = self._largest
+            self._room.notify_all()
             return
         self._chunk_size = self._thread_chunk(cost)
         if verdict == "more":

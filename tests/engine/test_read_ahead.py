@@ -1,0 +1,255 @@
+"""Chunks come in order, whoever reads them, and however often that changes."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from tests.graph.tools import eventually, finishes, our_threads
+from wholegrain._engine import read_ahead
+from wholegrain._engine.read_ahead import Failure, ReadAhead
+
+Read = Callable[[int, int], Sequence[Any]]
+
+
+def _reader(read: Read, stop: int, **options: Any) -> ReadAhead[Any]:
+    settings = {"num_threads": 4, "buffer_size": 20, "largest_chunk": 64, **options}
+    return ReadAhead(read, 0, stop, size_of=lambda _: 8, **settings)
+
+
+def _numbers(first: int, last: int) -> list[int]:
+    return list(range(first, last))
+
+
+def _sleepy(first: int, last: int) -> list[int]:
+    time.sleep(0.002)
+    return list(range(first, last))
+
+
+def _all(reader: ReadAhead[Any], stop: int) -> list[Any]:
+    """Read to the end; a chunk that failed is None for each of its places."""
+    found: list[Any] = []
+    try:
+        while len(found) < stop:
+            end, chunk = reader.next_chunk()
+            found += [None] * (end - len(found)) if isinstance(chunk, Failure) else chunk
+            assert len(found) == end
+    finally:
+        reader.close()
+    return found
+
+
+@pytest.mark.parametrize("num_threads", [0, 1, 4, 32])
+@pytest.mark.parametrize("buffer_size", [1, 2, 20])
+@pytest.mark.parametrize("read", [_numbers, _sleepy])
+def test_chunks_are_in_order(read: Read, num_threads: int, buffer_size: int) -> None:
+    reader = _reader(read, 50, num_threads=num_threads, buffer_size=buffer_size)
+    assert finishes(lambda: _all(reader, 50)) == list(range(50))
+
+
+def test_quick_reads_need_no_threads() -> None:
+    names = set()
+
+    def read(first: int, last: int) -> list[int]:
+        names.add(threading.current_thread().name)
+        return _numbers(first, last)
+
+    reader = _reader(read, 5000)
+    assert _all(reader, 5000) == list(range(5000))
+    assert names == {threading.current_thread().name}
+
+
+def test_reads_that_wait_get_threads() -> None:
+    names = set()
+
+    def read(first: int, last: int) -> list[int]:
+        names.add(threading.current_thread().name)
+        time.sleep(0.01)
+        return _numbers(first, last)
+
+    reader = _reader(read, 60, largest_chunk=1)
+    assert finishes(lambda: _all(reader, 60)) == list(range(60))
+    assert len(names) > 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_number_of_threads_may_change_at_any_time(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads come, go home and come again; nobody waits for one that is not there."""
+    chance = random.Random(seed)
+    most = chance.choice([1, 2, 4, 8])
+
+    def learn(crew: Any, _: Any) -> str:
+        crew.wanted = chance.randint(1, most)
+        return chance.choice(["", "", "more", "quick"])
+
+    def consider_threads(reader: Any, cost: Any) -> None:
+        if chance.random() < 0.3:
+            reader._hand_over(cost)
+
+    monkeypatch.setattr(read_ahead._Crew, "learn", learn)
+    monkeypatch.setattr(ReadAhead, "_consider_threads", consider_threads)
+
+    def read(first: int, last: int) -> list[int]:
+        if chance.random() < 0.02:
+            time.sleep(0.001)
+        return _numbers(first, last)
+
+    length = 2000
+    reader = _reader(
+        read, length, num_threads=most, buffer_size=chance.choice([1, 2, 3, 50]), largest_chunk=4
+    )
+    assert finishes(lambda: _all(reader, length)) == list(range(length))
+
+
+def test_threads_go_home_at_the_end() -> None:
+    reader = _reader(_sleepy, 30, largest_chunk=1)
+    finishes(lambda: _all(reader, 30))
+    assert eventually(lambda: not our_threads())
+
+
+def test_close_lets_the_threads_go() -> None:
+    reader = _reader(_sleepy, 10**9, largest_chunk=2)
+    reader.start()
+    for _ in range(10):
+        reader.next_chunk()
+    assert our_threads()
+    reader.close()
+    reader.close()
+    assert eventually(lambda: not our_threads())
+
+
+def test_close_wakes_a_consumer_that_waits() -> None:
+    release = threading.Event()
+
+    def read(first: int, last: int) -> list[int]:
+        release.wait(30)
+        return _numbers(first, last)
+
+    reader = _reader(read, 100)
+    reader.start()
+    found: list[Any] = []
+    consumer = threading.Thread(target=lambda: found.append(reader.next_chunk()))
+    consumer.start()
+    reader.close()
+    consumer.join(30)
+    release.set()
+    assert not consumer.is_alive()
+    assert isinstance(found[0][1], Failure)
+
+
+def test_start_reads_as_much_as_the_buffer_holds() -> None:
+    reads: list[int] = []
+
+    def read(first: int, last: int) -> list[int]:
+        reads.extend(range(first, last))
+        return _numbers(first, last)
+
+    reader = _reader(read, 1000, buffer_size=5)
+    reader.start()
+    assert eventually(lambda: len(reads) == 5)
+    time.sleep(0.02)
+    assert reads == [0, 1, 2, 3, 4]
+    reader.next_chunk()
+    assert eventually(lambda: len(reads) == 6)
+    reader.close()
+
+
+@pytest.mark.parametrize("buffer_size", [1, 2, 5, 16])
+@pytest.mark.parametrize("num_threads", [1, 4])
+def test_no_more_is_under_way_than_the_buffer_holds(num_threads: int, buffer_size: int) -> None:
+    lock = threading.Lock()
+    begun = 0
+
+    def read(first: int, last: int) -> list[int]:
+        nonlocal begun
+        with lock:
+            begun = max(begun, last)
+        time.sleep(0.0005)
+        return _numbers(first, last)
+
+    reader = _reader(read, 200, num_threads=num_threads, buffer_size=buffer_size)
+
+    def run() -> None:
+        taken = 0
+        while taken < 200:
+            end, chunk = reader.next_chunk()
+            assert not isinstance(chunk, Failure)
+            for number in chunk:
+                taken = number + 1
+                # Besides the one in the consumer's hand.
+                assert begun <= taken + buffer_size
+            assert taken == end
+
+    finishes(run)
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
+def test_a_chunk_that_fails_in_a_thread_is_marked(error: type[BaseException]) -> None:
+    def read(first: int, last: int) -> list[int]:
+        time.sleep(0.001)
+        if first <= 30 < last:
+            raise error("bad")
+        return _numbers(first, last)
+
+    reader = _reader(read, 60, largest_chunk=4)
+    reader.start()
+    found = finishes(lambda: _all(reader, 60))
+    missing = [place for place, number in enumerate(found) if number is None]
+    assert 30 in missing
+    assert len(missing) <= 4
+    assert all(number in (None, place) for place, number in enumerate(found))
+
+
+def test_an_interrupt_in_the_consumers_thread_goes_through_and_loses_nothing() -> None:
+    interrupts = [KeyboardInterrupt()]
+
+    def read(first: int, last: int) -> list[int]:
+        if first <= 3 < last and interrupts:
+            raise interrupts.pop()
+        return _numbers(first, last)
+
+    reader = _reader(read, 10, num_threads=0)
+    found: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        while True:
+            found += reader.next_chunk()[1]  # type: ignore[arg-type]
+    while len(found) < 10:
+        found += reader.next_chunk()[1]  # type: ignore[arg-type]
+    assert found == list(range(10))
+
+
+def test_where_no_thread_can_be_started_the_consumer_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    reader = _reader(_sleepy, 30)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    reader.start()
+    assert _all(reader, 30) == list(range(30))
+
+
+def test_chunks_stay_small_where_elements_are_large() -> None:
+    sizes: list[int] = []
+
+    def read(first: int, last: int) -> list[int]:
+        sizes.append(last - first)
+        return _numbers(first, last)
+
+    reader: ReadAhead[int] = ReadAhead(
+        read,
+        0,
+        200,
+        num_threads=0,
+        buffer_size=0,
+        largest_chunk=1000,
+        size_of=lambda _: 16 << 20,
+    )
+    _all(reader, 200)
+    assert max(sizes) == 2
