@@ -15,8 +15,8 @@ def _count(name: str, value: Any) -> int:
     except TypeError:
         try:
             count = int(value)
-        except (TypeError, ValueError):
-            raise ValueError(f"`{name}` has to be a whole number, but got {value!r}.") from None
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"`{name}` has to be a whole number, but got {value!r}.") from None
         if count != value:
             raise ValueError(f"`{name}` has to be a whole number, but got {value!r}.") from None
     if count < 0:

@@ -1,6 +1,7 @@
 """Notices pipelines that throw most of their data away."""
 
 import time
+import weakref
 from typing import Any
 
 from wholegrain._core.log import logger
@@ -19,7 +20,7 @@ class DropWatch:
     """
 
     def __init__(self, stage: Any, options: DatasetOptions) -> None:
-        self._stage = stage
+        self._stage = weakref.ref(stage)  # Which holds this: a cycle would delay its end.
         self._warn_ratio = options.filter_warn_threshold_ratio
         self._raise_ratio = options.filter_raise_threshold_ratio
         self._seen = 0
@@ -59,7 +60,7 @@ class DropWatch:
 
     def _message(self, ratio: float, seen: int) -> str:
         return (
-            f"Transformation {self._stage} skipped {100 * ratio:.2f} % of the last seen {seen}"
+            f"Transformation {self._stage()} skipped {100 * ratio:.2f} % of the last seen {seen}"
             " elements. Is that what the filter should do? If so, store the data already"
             " filtered: reading only to drop costs time. `DatasetOptions` sets the thresholds."
         )

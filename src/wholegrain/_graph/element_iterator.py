@@ -23,6 +23,10 @@ class ElementIterator(TransformIterator[T]):
     def takes_back(self) -> bool:
         return self._chunks
 
+    @property
+    def moves_at_end(self) -> bool:
+        return self.parent.moves_at_end
+
     @abc.abstractmethod
     def transform_chunk(self, elements: list[Any], results: list[Any]) -> None:
         """Append the new elements to `results`, one by one, so that a failure shows where."""

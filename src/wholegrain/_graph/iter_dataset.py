@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from wholegrain import transforms
 from wholegrain._core.types import T
 from wholegrain._graph import seeds
+from wholegrain._graph.parents import replace_parents
 from wholegrain.options import MultiprocessingOptions
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class IterDataset(Generic[T], metaclass=_IterDatasetFactories):
         if all(new is old for new, old in zip(parents, self._parents, strict=True)):
             return self
         clone = copy.copy(self)
-        clone._parents = tuple(parents)
+        replace_parents(clone, self._parents, tuple(parents))
         clone._follow_parents()
         return clone
 

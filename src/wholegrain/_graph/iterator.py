@@ -67,6 +67,11 @@ class DatasetIterator(abc.ABC, Generic[T]):
         raise NotImplementedError
 
     @property
+    def moves_at_end(self) -> bool:
+        """Whether finding out that there is no further element may change the state."""
+        return True
+
+    @property
     def reads_ahead(self) -> bool:
         """Whether it runs ahead of the consumer by itself, once `start_prefetch` was called."""
         return False

@@ -13,6 +13,8 @@ import numpy.typing as npt
 from wholegrain import transforms
 from wholegrain._core.types import Indices, T
 from wholegrain._graph import seeds
+from wholegrain._graph.chunks import read_chunk
+from wholegrain._graph.parents import replace_parents
 from wholegrain.options import ReadOptions
 
 if TYPE_CHECKING:
@@ -120,7 +122,7 @@ class MapDataset(Generic[T], metaclass=_MapDatasetFactories):
 
     def getitems(self, indices: Indices) -> Sequence[T | None]:
         """Read a chunk of elements, in the order of `indices`."""
-        return self._getitems(indices.tolist())
+        return read_chunk(self, "_getitems", indices.tolist())
 
     def gather(self, indices: Indices) -> npt.NDArray[Any] | None:
         """Return a chunk of elements stacked, where they are rows of one array; else None."""
@@ -153,7 +155,7 @@ class MapDataset(Generic[T], metaclass=_MapDatasetFactories):
         if all(new is old for new, old in zip(parents, self._parents, strict=True)):
             return self
         clone = copy.copy(self)
-        clone._parents = tuple(parents)
+        replace_parents(clone, self._parents, tuple(parents))
         clone._follow_parents()
         return clone
 

@@ -32,14 +32,11 @@ def shard(dataset: IterDataset[Any], index: int, count: int, sequential: bool) -
 def _shard(dataset: Any, index: int, count: int, sequential: bool) -> Any:
     if isinstance(dataset, PrefetchIterDataset):
         (parent,) = dataset.parents
-        if sequential:
-            return dataset.with_parents((_contiguous(parent, index, count),))
-        return dataset.with_parents((parent[index::count],))
+        return dataset.with_parents((_shard(parent, index, count, sequential),))
     if isinstance(dataset, MapDataset):
-        raise ValueError(
-            f"Cannot slice {dataset} for {count} workers: it is read by an IterDataset of your own."
-            " Call `to_iter_dataset()` before it."
-        )
+        if sequential:
+            return _contiguous(dataset, index, count)
+        return dataset.slice(slice(index, None, count))
     set_slice = getattr(dataset, "set_slice", None)
     if set_slice is not None:
         share = copy.copy(dataset)
@@ -66,7 +63,7 @@ def _contiguous(dataset: MapDataset[Any], index: int, count: int) -> MapDataset[
     """Return `dataset` over a contiguous part of each of its sources."""
     if isinstance(dataset, (SourceMapDataset, RangeMapDataset)) or not dataset.parents:
         start, stop = even_split(len(dataset), ShardOptions(index, count))
-        return dataset[start:stop]
+        return dataset.slice(slice(start, stop))
     part = dataset.with_parents([_contiguous(parent, index, count) for parent in dataset.parents])
     if isinstance(part, RandomMapMapDataset):
         # Workers draw different numbers: those of the element's place in the whole.

@@ -41,7 +41,6 @@ async def write_state(text: str, directory: Any) -> None:
 async def read_state(iterator: Any, directory: Any) -> None:
     """Read the state of this process from `directory` and restore `iterator`."""
     import asyncio
-
     from pathlib import Path
 
     path = Path(directory) if isinstance(directory, (str, os.PathLike)) else directory

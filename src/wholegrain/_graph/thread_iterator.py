@@ -33,6 +33,7 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
         check_buffer_size(prefetch_buffer_size)
         self.parent = parent
         self._buffer_size = prefetch_buffer_size
+        self._keeps_state = getattr(parent, "moves_at_end", True)
         self._background: Background | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
         self._state: Any = None  # Of the last element handed out; None if the parent's is it.
@@ -46,8 +47,7 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
             if self._closed:
                 raise closed_error()
             if not self._buffer_size:
-                self._count += 1
-                return next(self.parent)  # type: ignore[no-any-return]
+                return self._next_of_parent()
             background = self._start()
         element, state = background.take()
         error = Background.error_of(element)
@@ -59,6 +59,25 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
         self._state = state
         self._count += 1
         return element  # type: ignore[no-any-return]
+
+    def _next_of_parent(self) -> T:
+        """Take an element without running ahead. The end leaves the state as it is."""
+        parent = self.parent
+        if not self._keeps_state:
+            element: T = next(parent)
+        else:
+            if self._state is None:
+                self._state = parent.get_state()
+            try:
+                element = next(parent)
+            except StopIteration:
+                raise
+            except Exception:
+                self._state = parent.get_state()
+                raise
+            self._state = parent.get_state()
+        self._count += 1
+        return element
 
     def _start(self) -> Background:
         parent = self.parent
@@ -84,6 +103,16 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
         if self._finalizer is not None:
             self._finalizer.detach()
             self._finalizer = None
+
+    @property
+    def buffer_size(self) -> int:
+        """How many finished elements may wait."""
+        return self._buffer_size
+
+    def with_buffer(self, buffer_size: int) -> ThreadPrefetchDatasetIterator[T]:
+        """Run ahead from now on, if it did not before."""
+        self._buffer_size = buffer_size
+        return self
 
     def start_prefetch(self) -> None:
         if self._closed:

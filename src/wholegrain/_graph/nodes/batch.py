@@ -194,14 +194,20 @@ class BatchDatasetIterator(TransformIterator[T]):
     def _members(self) -> list[Any]:
         size, take = self._batch_size, self.parent.take
         members = take(size)
+        if not members:
+            raise StopIteration
         while len(members) < size:
             more = take(size - len(members))
             if not more:
-                if not members or self._drop_remainder:
+                if self._drop_remainder:
                     raise StopIteration
                 break
             members += more
         return members
+
+    @property
+    def moves_at_end(self) -> bool:
+        return self._drop_remainder or self.parent.moves_at_end
 
     def _get_next_index(self) -> int:
         return -(-self.parent._get_next_index() // self._batch_size)

@@ -66,6 +66,10 @@ class FilterDatasetIterator(ElementIterator[T]):
         self._reads_chunks = parent.takes_back and not self._watch.raises
 
     @property
+    def moves_at_end(self) -> bool:
+        return True  # Over the elements that were dropped.
+
+    @property
     def takes_back(self) -> bool:
         return False  # How many elements were dropped between two is not kept.
 

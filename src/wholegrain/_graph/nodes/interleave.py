@@ -82,12 +82,18 @@ class InterleaveIterDataset(IterNode[T]):
             return None
         options = context.options.merge(run.gather_options(dataset))
         with run.entered(dataclasses.replace(context, options=options)):
-            return dataset.__iter__()  # type: ignore[no-any-return]
+            iterator: DatasetIterator[T] = dataset.__iter__()
+        if iterator.moves_at_end and not isinstance(dataset, MapDataset):
+            # At its end, the state to keep is that of its last element.
+            return ThreadPrefetchDatasetIterator(iterator, 0)
+        return iterator
 
     def run_ahead(self, iterator: DatasetIterator[T]) -> DatasetIterator[T]:
         """Return an iterator of the same elements that threads run ahead."""
         if iterator.reads_ahead or not self._iter_buffer_size:
             return iterator
+        if type(iterator) is ThreadPrefetchDatasetIterator and not iterator.buffer_size:
+            return iterator.with_buffer(self._iter_buffer_size)
         return ThreadPrefetchDatasetIterator(iterator, self._iter_buffer_size)
 
     @property

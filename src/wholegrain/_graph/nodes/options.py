@@ -71,6 +71,10 @@ class PassingIterator(TransformIterator[T]):
         return self.parent.take(count)
 
     @property
+    def moves_at_end(self) -> bool:
+        return self.parent.moves_at_end
+
+    @property
     def takes_back(self) -> bool:
         return self.parent.takes_back
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
 import weakref
 from collections.abc import Sequence
@@ -57,7 +56,7 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
     """A position in a MapDataset: the next index to give.
 
     It holds one chunk of elements at a time. Missing elements are left out when a chunk
-    arrives; then `_positions` says which index each of the others has.
+    arrives; which index each of the others has is found out when the position is asked for.
     """
 
     def __init__(
@@ -75,7 +74,8 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
 
     def _stand_at(self, index: int) -> None:
         self._elements: Sequence[T] = ()
-        self._positions: list[int] | None = None
+        self._sparse_chunk: Sequence[T | None] | None = None  # With the missing elements.
+        self._positions: list[int] | None = None  # Where in it the others stand.
         self._cursor = 0
         self._count = 0
         self._base = index  # The index of the first element of the chunk.
@@ -113,6 +113,10 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         self._cursor -= count
 
     @property
+    def moves_at_end(self) -> bool:
+        return self._dataset.sparse and not self._allow_nones
+
+    @property
     def reads_ahead(self) -> bool:
         return bool(self._read_options.num_threads and self._read_options.prefetch_buffer_size)
 
@@ -122,7 +126,7 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
             raise closed_error()
         start = self._end
         self._elements, self._count, self._cursor = (), 0, 0
-        self._positions, self._base = None, start
+        self._sparse_chunk, self._positions, self._base = None, None, start
         if self._failure is not None:
             failure, self._failure = self._failure, None
             self._end = self._base = start + 1
@@ -163,15 +167,15 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         if self._allow_nones:
             self._elements, self._count = chunk, len(chunk)  # type: ignore[assignment]
             return
-        missing = sum(map(operator.is_, chunk, itertools.repeat(None)))
         if self._watch.raises:
             chunk = self._watched(chunk)
-        else:
+        kept = [element for element in chunk if element is not None]
+        missing = len(chunk) - len(kept)
+        if not self._watch.raises:
             self._watch.see(len(chunk), missing)
         if missing:
-            kept = [place for place, element in enumerate(chunk) if element is not None]
-            self._positions = [start + place for place in kept]
-            chunk = [chunk[place] for place in kept]
+            self._sparse_chunk = chunk
+            chunk = kept
         self._elements, self._count = chunk, len(chunk)  # type: ignore[assignment]
 
     def _watched(self, chunk: Sequence[T | None]) -> Sequence[T | None]:
@@ -233,9 +237,12 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
     # The position.
 
     def _next_index(self) -> int:
-        if self._positions is None:
+        chunk = self._sparse_chunk
+        if chunk is None or not self._cursor:
             return self._base + self._cursor
-        return self._positions[self._cursor - 1] + 1 if self._cursor else self._base
+        if self._positions is None:
+            self._positions = [place for place, e in enumerate(chunk) if e is not None]
+        return self._base + self._positions[self._cursor - 1] + 1
 
     def get_state(self) -> State:
         return {"next_index": self._next_index()}

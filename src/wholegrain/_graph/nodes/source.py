@@ -1,7 +1,7 @@
 """Where elements come from: a source, or a range of integers."""
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from wholegrain._core.spec import ShapeDtypeStruct
 from wholegrain._core.types import Indices, T
+from wholegrain._graph.chunks import read_chunk
 from wholegrain._graph.kinds import MapNode
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain.options import ReadOptions
@@ -77,24 +78,10 @@ def read_many(source: Any, indices: Indices) -> Sequence[Any]:
             return list(source[indices])
         return [source[index] for index in indices.tolist()]
     positions = indices.tolist()
-    bulk = _bulk_read(source)
-    if bulk is None:
-        return list(map(source.__getitem__, positions))
-    elements = bulk(positions)
-    if len(elements) != len(positions):
-        raise ValueError(
-            f"`{type(source).__name__}.__getitems__` was asked for {len(positions)} elements, but"
-            f" returned {len(elements)}. It has to return one for each index, in that order."
-        )
-    return elements
-
-
-def _bulk_read(source: Any) -> Callable[[list[int]], Sequence[Any]] | None:
-    for name in ("__getitems__", "_getitems"):
-        bulk: Callable[[list[int]], Sequence[Any]] | None = getattr(source, name, None)
-        if bulk is not None:
-            return bulk
-    return None
+    for method in ("__getitems__", "_getitems"):
+        if getattr(source, method, None) is not None:
+            return read_chunk(source, method, positions)
+    return list(map(source.__getitem__, positions))
 
 
 class RangeMapDataset(MapNode[int]):
