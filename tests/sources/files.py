@@ -2,7 +2,7 @@
 
 import importlib
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def write_bagz(path: Path, elements: Iterable[bytes]) -> Path:
     return path
 
 
-def table(columns: dict[str, Sequence[Any]], **types: Any) -> Any:
+def table(columns: Mapping[str, Sequence[Any]], **types: Any) -> Any:
     pa = _library("pyarrow")
     return pa.table({name: pa.array(v, types.get(name)) for name, v in columns.items()})
 

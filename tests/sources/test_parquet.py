@@ -67,7 +67,7 @@ def test_reads_only_the_columns_asked_for_in_that_order(path: Path) -> None:
     check_source(source)
 
 
-COLUMNS = {
+COLUMNS: dict[str, tuple[Any, list[Any]]] = {
     "int": (pa.int32(), [1, 2, 3]),
     "unsigned": (pa.uint64(), [1, 2, 3]),
     "large": (pa.int64(), [2**60 + 1, 2, 3]),
