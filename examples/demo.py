@@ -25,7 +25,7 @@ import wholegrain as wg
 SIZE = 16  # pixels
 NUM_IMAGES = 10_000
 BATCH_SIZE = 64
-NUM_STEPS = 600  # nearly four epochs
+NUM_STEPS = 400  # two and a half epochs
 SAVE_AT = NUM_STEPS // 2
 KILL_AT = SAVE_AT + 37
 
@@ -185,7 +185,7 @@ def watch(steps: Iterator[tuple[int, str]], last: int) -> str:
 def main() -> int:
     """Run the demo; return the exit code."""
     print(f"wholegrain {wg.__version__}: {NUM_IMAGES:,} images, shuffled, augmented, batched,")
-    print(f"{NUM_STEPS} batches of {BATCH_SIZE}, nearly four epochs.")
+    print(f"{NUM_STEPS} batches of {BATCH_SIZE}, two and a half epochs.")
     batch = next(iter(pipeline()))
     if PRETTY:
         print()
