@@ -405,45 +405,126 @@ permutation(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs
  * Packing: choosing a bin for each element, and copying its features there
  */
 
-PyDoc_STRVAR(number_cells_doc,
-             "number_cells(lengths, segment_ids, positions): fill two int32 arrays of a row");
+/* What may be copied byte by byte: numbers, not references. */
+static char
+plain_format(const Py_buffer *buffer)
+{
+    const char *format = buffer->format;
+    return format && format[0] && !format[1] && strchr("?bBhHiIlLqQefd", format[0]) ? format[0]
+                                                                                    : 0;
+}
+
+/* Whether the cells of `view` are like those of `cells`, whose outer `skip` dimensions are others. */
+static int
+same_cells(const Py_buffer *view, const Py_buffer *cells, char format, int skip)
+{
+    if (!format || view->ndim < 1 || view->ndim != cells->ndim - skip || !view->format ||
+        view->format[0] != format || view->format[1] || view->itemsize != cells->itemsize)
+        return 0;
+    for (int dim = 1; dim < view->ndim; dim++)
+        if (view->shape[dim] != cells->shape[dim + skip])
+            return 0;
+    return 1;
+}
+
+static void
+number_piece(int32_t *segments, int32_t *positions, int64_t length, int32_t id)
+{
+    for (int64_t i = 0; i < length; i++)
+        segments[i] = id;
+    for (int64_t i = 0; i < length; i++)
+        positions[i] = (int32_t)i;
+}
+
+/* Copies pieces into a row; the number of those that could be copied. */
+static Py_ssize_t
+join(Py_buffer *row, PyObject *sequences, PyObject *starts, PyObject *stops, int32_t *segments,
+     int32_t *positions, PyObject *array_type)
+{
+    const char format = plain_format(row);
+    const Py_ssize_t count = PyList_Size(sequences);
+    const int64_t length = row->ndim ? row->shape[0] : 0;
+    Py_ssize_t cell_bytes = row->itemsize;
+    for (int dim = 1; dim < row->ndim; dim++)
+        cell_bytes *= row->shape[dim];
+    int64_t fill = 0;
+    Py_ssize_t piece = 0;
+    for (; piece < count; piece++) {
+        PyObject *sequence = PyList_GetItem(sequences, piece);
+        int64_t start, stop;
+        Py_buffer view;
+        if (as_int64(PyList_GetItem(starts, piece), &start) ||
+            as_int64(PyList_GetItem(stops, piece), &stop) ||
+            (PyObject *)Py_TYPE(sequence) != array_type ||
+            PyObject_GetBuffer(sequence, &view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT))
+            break;
+        const int plain = same_cells(&view, row, format, 0) && 0 <= start && start <= stop &&
+                          stop <= view.shape[0] && stop - start <= length - fill;
+        if (plain) {
+            memcpy((char *)row->buf + fill * cell_bytes, (char *)view.buf + start * cell_bytes,
+                   (size_t)((stop - start) * cell_bytes));
+            if (segments)
+                number_piece(segments + fill, positions + fill, stop - start,
+                             (int32_t)(piece + 1));
+            fill += stop - start;
+        }
+        PyBuffer_Release(&view);
+        if (!plain)
+            break;
+    }
+    memset((char *)row->buf + fill * cell_bytes, 0, (size_t)((length - fill) * cell_bytes));
+    if (segments) {
+        memset(segments + fill, 0, (size_t)(length - fill) * sizeof(int32_t));
+        memset(positions + fill, 0, (size_t)(length - fill) * sizeof(int32_t));
+    }
+    return piece;
+}
+
+PyDoc_STRVAR(join_pieces_doc,
+             "join_pieces(row, sequences, starts, stops, segment_ids, positions, array_type)\n\n"
+             "Lay pieces end to end in `row`, zeros behind, and number them in the int32 arrays\n"
+             "(or None). False if they are not plain arrays: then nothing is sure about `row`.");
 
 static PyObject *
-number_cells(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+join_pieces(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
-    Py_buffer segments, positions;
-    if (wrong_count("number_cells", nargs, 3) ||
-        as_buffer(args[1], &segments, sizeof(int32_t), PyBUF_WRITABLE))
+    Py_buffer row, segments = {0}, positions = {0};
+    PyObject *answer = NULL;
+    if (wrong_count("join_pieces", nargs, 7))
         return NULL;
-    if (as_buffer(args[2], &positions, sizeof(int32_t), PyBUF_WRITABLE)) {
-        PyBuffer_Release(&segments);
-        return NULL;
-    }
-    const Py_ssize_t shorter = segments.len < positions.len ? segments.len : positions.len;
-    int64_t room = shorter / (Py_ssize_t)sizeof(int32_t);
-    int32_t *ids = segments.buf, *places = positions.buf;
-    const Py_ssize_t count = PyList_Size(args[0]);
-    for (Py_ssize_t piece = 0; piece < count; piece++) {
-        int64_t length;
-        if (as_int64(PyList_GetItem(args[0], piece), &length))
-            break;
-        if (length < 0 || length > room) {
-            PyErr_SetString(PyExc_ValueError, "the pieces are longer than the row");
-            break;
+    for (int list = 1; list <= 3; list++)
+        if (!PyList_Check(args[list]) || PyList_Size(args[list]) != PyList_Size(args[1])) {
+            PyErr_SetString(PyExc_TypeError, "pieces are given as three lists of one length");
+            return NULL;
         }
-        for (int64_t i = 0; i < length; i++)
-            ids[i] = (int32_t)(piece + 1);
-        for (int64_t i = 0; i < length; i++)
-            places[i] = (int32_t)i;
-        ids += length;
-        places += length;
-        room -= length;
+    if (PyObject_GetBuffer(args[0], &row, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | PyBUF_WRITABLE)) {
+        PyErr_Clear(); /* dates, for one, have no buffer */
+        Py_RETURN_FALSE;
     }
+    if (args[4] != Py_None) {
+        if (as_buffer(args[4], &segments, sizeof(int32_t), PyBUF_WRITABLE) ||
+            as_buffer(args[5], &positions, sizeof(int32_t), PyBUF_WRITABLE))
+            goto done;
+        if (row.ndim < 1 || segments.len != row.shape[0] * (Py_ssize_t)sizeof(int32_t) ||
+            positions.len != segments.len) {
+            PyErr_SetString(PyExc_ValueError, "the arrays of a row differ in length");
+            goto done;
+        }
+    }
+    if (row.ndim < 1 || !plain_format(&row))
+        answer = Py_False;
+    else
+        answer = join(&row, args[1], args[2], args[3], segments.buf, positions.buf, args[6]) ==
+                         PyList_Size(args[1])
+                     ? Py_True
+                     : Py_False;
+    PyErr_Clear();
+    Py_INCREF(answer);
+done:
+    PyBuffer_Release(&row);
     PyBuffer_Release(&segments);
     PyBuffer_Release(&positions);
-    if (PyErr_Occurred())
-        return NULL;
-    Py_RETURN_NONE;
+    return answer;
 }
 
 typedef struct {
@@ -535,12 +616,9 @@ fill_bin(Bins *self, Py_ssize_t bin, int64_t *starts)
         self->fill[bin] += free - start;
         if (feature->segments.obj == NULL)
             continue;
-        int32_t *segments = (int32_t *)feature->segments.buf + bin * feature->capacity + start;
-        int32_t *positions = (int32_t *)feature->positions.buf + bin * feature->capacity + start;
-        for (int64_t i = 0; i < length; i++)
-            segments[i] = id;
-        for (int64_t i = 0; i < length; i++)
-            positions[i] = (int32_t)i;
+        const int64_t cell = bin * feature->capacity + start;
+        number_piece((int32_t *)feature->segments.buf + cell,
+                     (int32_t *)feature->positions.buf + cell, length, id);
     }
     if (self->counts[bin] >= self->max_sequences)
         for (Py_ssize_t f = 0; f < self->num_features; f++)
@@ -563,13 +641,8 @@ view_element(Bins *self, PyObject *element)
         if (!array || (PyObject *)Py_TYPE(array) != self->array_type ||
             PyObject_GetBuffer(array, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT))
             break;
-        int same = view->ndim >= 1 && view->ndim == feature->values.ndim - 1 &&
-                   view->format && view->format[0] == feature->format && !view->format[1] &&
-                   view->itemsize == feature->values.itemsize &&
-                   view->shape[0] <= feature->capacity;
-        for (int dim = 1; same && dim < view->ndim; dim++)
-            same = view->shape[dim] == feature->values.shape[dim + 1];
-        if (!same) {
+        if (!same_cells(view, &feature->values, feature->format, 1) ||
+            view->shape[0] > feature->capacity) {
             PyBuffer_Release(view);
             break;
         }
@@ -694,15 +767,6 @@ bins_dealloc(Bins *self)
     freefunc free_self = (freefunc)PyType_GetSlot(type, Py_tp_free);
     free_self(self);
     Py_DECREF(type);
-}
-
-/* What may be copied byte by byte: numbers, not references. */
-static char
-plain_format(const Py_buffer *buffer)
-{
-    const char *format = buffer->format;
-    return format && format[0] && !format[1] && strchr("?bBhHiIlLqQefd", format[0]) ? format[0]
-                                                                                    : 0;
 }
 
 static int
@@ -846,7 +910,7 @@ static PyMethodDef methods[] = {
     FAST(shuffle_index, shuffle_index_doc),
     FAST(shuffle_indices, shuffle_indices_doc),
     FAST(permutation, permute_small_doc),
-    FAST(number_cells, number_cells_doc),
+    FAST(join_pieces, join_pieces_doc),
     {NULL, NULL, 0, NULL},
 };
 

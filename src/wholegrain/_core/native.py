@@ -29,9 +29,17 @@ class NativeLibrary(Protocol):
 
     def permutation(self, out: _Int64s, seed: int, /) -> None: ...
 
-    def number_cells(
-        self, lengths: list[int], segment_ids: _Int32s, positions: _Int32s, /
-    ) -> None: ...
+    def join_pieces(
+        self,
+        row: npt.NDArray[Any],
+        sequences: list[npt.NDArray[Any]],
+        starts: list[int],
+        stops: list[int],
+        segment_ids: _Int32s | None,
+        positions: _Int32s | None,
+        array_type: type,
+        /,
+    ) -> bool: ...
 
     def Bins(
         self,

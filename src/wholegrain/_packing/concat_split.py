@@ -166,12 +166,11 @@ def fills_a_row(plan: ConcatSplitPlan, piece: Piece) -> bool:
 class ConcatenatedRow:
     """A row that pieces are appended to."""
 
-    __slots__ = ("_bos_token_id", "_cells", "_features", "num_pieces")
+    __slots__ = ("_bos_token_id", "_cells", "num_pieces")
 
     def __init__(self, plan: ConcatSplitPlan) -> None:
-        self._features = plan.features
         self._bos_token_id = plan.bos_token_id
-        self._cells: list[_Cells] = []
+        self._cells = [_Cells(feature) for feature in plan.features]
         self.num_pieces = 0
 
     def append(self, piece: Piece) -> Piece | None:
@@ -179,84 +178,114 @@ class ConcatenatedRow:
 
         If there is room for nothing at all, the rest is the piece itself.
         """
-        if not self._cells:
-            self._cells = list(map(_Cells, self._features, piece.sequences))
+        if len(self._cells) == 1 and not self._cells[0].feature.is_meta:
+            return self._append_single(piece)
         starts, cuts = piece.starts, piece.stops
         for f, cells in enumerate(self._cells):
             cut = starts[f] + cells.room
             if piece.stops[f] > cut:
-                if self._features[f].is_meta:
-                    _say_what_limits(self._features[f])
+                if cells.feature.is_meta:
+                    _say_what_limits(cells.feature)
                     return piece
                 if cuts is piece.stops:
                     cuts = cuts.copy()
                 cuts[f] = cut
-        if cuts is piece.stops:
-            self._copy(piece, cuts)
-            return None
-        rest = starts.copy()
-        for f, feature in enumerate(self._features):
-            if not feature.is_meta:
-                rest[f] = cuts[f]
-        if rest == starts:
-            return piece
-        self._copy(piece, cuts)
-        return Piece(piece.sequences, rest, piece.stops, piece.origin, False)
-
-    def _copy(self, piece: Piece, stops: list[int]) -> None:
+        rest: Piece | None = None
+        if cuts is not piece.stops:
+            behind = [
+                start if cells.feature.is_meta else cut
+                for cells, start, cut in zip(self._cells, starts, cuts, strict=True)
+            ]
+            if behind == starts:
+                return piece
+            rest = Piece(piece.sequences, behind, piece.stops, piece.origin, False)
         self.num_pieces += 1
         for f, cells in enumerate(self._cells):
-            start, stop = piece.starts[f], stops[f]
-            length = stop - start
-            cells.lengths.append(length)
-            if length:
-                sequence = piece.sequences[f]
-                if length != len(sequence):
-                    sequence = sequence[start:stop]
-                values = cells.values
-                first = len(values) - cells.room
-                values[first : first + length] = sequence
-                cells.room -= length
-                if self._features[f].gets_bos:
-                    values[first] = self._bos_token_id
+            cells.append(piece.sequences[f], starts[f], cuts[f])
+        return rest
+
+    def _append_single(self, piece: Piece) -> Piece | None:
+        """Do the same for one feature, as is common."""
+        cells, start, stop = self._cells[0], piece.starts[0], piece.stops[0]
+        rest: Piece | None = None
+        if stop - start > cells.room:
+            if not cells.room:
+                return piece
+            rest = Piece(piece.sequences, [start + cells.room], [stop], piece.origin, False)
+            stop = start + cells.room
+        self.num_pieces += 1
+        cells.append(piece.sequences[0], start, stop)
+        return rest
 
     def finish(self) -> Row:
         """Return the row."""
-        row = {}
-        for feature, cells in zip(self._features, self._cells, strict=True):
-            row[feature.name] = cells.values
-            if not feature.is_meta:
-                ids, positions = number_cells(cells.lengths, feature.length)
-                row[feature.name + "_segment_ids"] = ids
-                row[feature.name + "_positions"] = positions
+        row: Row = {}
+        for cells in self._cells:
+            cells.join(row, self._bos_token_id)
         return row
 
 
 class _Cells:
-    """The cells of one feature of a row, made for sequences like `first`."""
+    """The pieces of one feature of a row."""
 
-    __slots__ = ("lengths", "room", "values")
+    __slots__ = ("feature", "room", "sequences", "starts", "stops")
 
-    def __init__(self, feature: ConcatFeature, first: npt.NDArray[Any]) -> None:
-        self.values = np.zeros((feature.length, *first.shape[1:]), first.dtype)
+    def __init__(self, feature: ConcatFeature) -> None:
+        self.feature = feature
         self.room = feature.length
-        self.lengths: list[int] = []  # of the pieces
+        self.sequences: list[npt.NDArray[Any]] = []
+        self.starts: list[int] = []
+        self.stops: list[int] = []
 
+    def append(self, sequence: npt.NDArray[Any], start: int, stop: int) -> None:
+        self.room -= stop - start
+        self.sequences.append(sequence)
+        self.starts.append(start)
+        self.stops.append(stop)
 
-def number_cells(
-    lengths: list[int], row_length: int
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Return the segment ids and positions of a row of pieces with these lengths."""
-    segment_ids, positions = np.zeros(row_length, np.int32), np.zeros(row_length, np.int32)
-    if native.lib is not None:
-        native.lib.number_cells(lengths, segment_ids, positions)
-        return segment_ids, positions
-    end = 0
-    for segment_id, length in enumerate(lengths, 1):
-        start, end = end, end + length
-        segment_ids[start:end] = segment_id
-        positions[start:end] = _counting(length)
-    return segment_ids, positions
+    def join(self, row: Row, bos_token_id: int | None) -> None:
+        """Put the pieces into one array of `row`, and number them in two others."""
+        feature, first = self.feature, self.sequences[0]
+        values = np.empty((feature.length, *first.shape[1:]), first.dtype)
+        row[feature.name] = values
+        segment_ids: npt.NDArray[np.int32] | None = None
+        positions: npt.NDArray[np.int32] | None = None
+        if not feature.is_meta:
+            segment_ids = np.empty(feature.length, np.int32)
+            positions = np.empty(feature.length, np.int32)
+            row[feature.name + "_segment_ids"] = segment_ids
+            row[feature.name + "_positions"] = positions
+        if native.lib is None or not native.lib.join_pieces(
+            values, self.sequences, self.starts, self.stops, segment_ids, positions, np.ndarray
+        ):
+            self._join(values, segment_ids, positions)
+        if feature.gets_bos:
+            end = 0
+            for start, stop in zip(self.starts, self.stops, strict=True):
+                if start < stop:
+                    values[end] = bos_token_id
+                end += stop - start
+
+    def _join(
+        self,
+        values: npt.NDArray[Any],
+        segment_ids: npt.NDArray[np.int32] | None,
+        positions: npt.NDArray[np.int32] | None,
+    ) -> None:
+        begin = 0
+        for f, sequence in enumerate(self.sequences):
+            start, stop = self.starts[f], self.stops[f]
+            end = begin + stop - start
+            values[begin:end] = sequence[start:stop]
+            if segment_ids is not None and positions is not None:
+                segment_ids[begin:end] = f + 1
+                positions[begin:end] = _counting(stop - start)
+            begin = end
+        # Not all kinds of values can be assigned 0, but all of them have zeros.
+        values[begin:] = np.zeros((), values.dtype)
+        if segment_ids is not None and positions is not None:
+            segment_ids[begin:] = 0
+            positions[begin:] = 0
 
 
 @functools.cache
