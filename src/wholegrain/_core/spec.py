@@ -70,7 +70,10 @@ def nbytes(element: Any) -> int:
     """Estimate the memory that `element` holds, by its arrays, strings and bytes."""
     total = 0
     for leaf in tree.leaves(element):
-        size = getattr(leaf, "nbytes", None)
+        try:
+            size = getattr(leaf, "nbytes", None)
+        except Exception:  # Not every kind of array knows.
+            size = None
         if isinstance(size, int):
             total += size
         elif isinstance(leaf, (str, bytes, bytearray)):

@@ -28,7 +28,8 @@ class Background:
 
     Args:
         step: Called in the thread, again and again.
-        state: Called after a step that raised, for the state behind it.
+        state: Called after a step that raised, for the state behind it. If that raises too,
+            the state is None.
         buffer_size: How many finished results may wait.
     """
 
@@ -37,7 +38,8 @@ class Background:
         self._state = state
         self._buffer_size = buffer_size
         self._results: deque[tuple[Any, Any]] = deque()
-        self._lock = threading.Lock()
+        # Reentrant, because the garbage collector may call `stop` at any time.
+        self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._consumer_waits = False
         self._producer_waits = False
@@ -51,7 +53,7 @@ class Background:
             try:
                 result = step()
             except BaseException as error:
-                result = (_Raised(error), self._state())
+                result = (_Raised(error), self._state_behind())
             # Appending and popping are atomic; the lock is only for those who wait.
             results.append(result)
             if self._consumer_waits:
@@ -65,6 +67,13 @@ class Background:
                     while len(results) >= self._buffer_size and not self._stopped:
                         self._changed.wait()
                     self._producer_waits = False
+
+    def _state_behind(self) -> Any:
+        """Return the state behind a step that raised; None if there is none."""
+        try:
+            return self._state()
+        except Exception:
+            return None
 
     def take(self) -> tuple[Any, Any]:
         """Return the next result; raise the exception that ended the thread."""

@@ -38,7 +38,7 @@ class DropWatch:
         return WINDOW - self._seen
 
     def see(self, seen: int, dropped: int) -> None:
-        """Count elements; raise or warn where a window is complete."""
+        """Count elements, up to the end of the window; there, raise or warn."""
         self._seen += seen
         self._dropped += dropped
         if self._seen >= WINDOW:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 from typing import Any
 
-from wholegrain._core.errors import add_stage_note, has_stage_note
 from wholegrain._core.names import transform_name
 from wholegrain._core.types import T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
@@ -47,7 +46,8 @@ class ElementIterator(TransformIterator[T]):
             self.parent.put_back(len(elements) - (done or 1))
             self.counted(done or 1)
             if not done:
-                raise self.located(error) from error.__cause__
+                self.explain(error, self._transform)
+                raise
             return results
         self.counted(len(results))
         return results
@@ -55,25 +55,6 @@ class ElementIterator(TransformIterator[T]):
     def put_back(self, count: int) -> None:
         self.parent.put_back(count)
         self.counted(-count)
-
-    def located(self, error: Exception) -> Exception:
-        """Return `error` with a note that says where it happened."""
-        if isinstance(error, StopIteration):
-            # It would end the loop as if the data had ended.
-            ended = RuntimeError(f"{transform_name(self._transform)} raised StopIteration.")
-            ended.__cause__ = error
-            error = ended
-        if not has_stage_note(error):
-            add_stage_note(
-                error, f"This happened in {self}, at the element before {self._where()}."
-            )
-        return error
-
-    def _where(self) -> str:
-        try:
-            return f"the position {self.get_state()}"
-        except Exception:
-            return "the current position"
 
     def __str__(self) -> str:
         return f"{type(self).__name__}(transform={transform_name(self._transform)})"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
+from wholegrain._core.errors import add_stage_note, has_stage_note
+from wholegrain._core.names import transform_name
 from wholegrain._core.state import as_plain
 from wholegrain._core.types import State, T
 from wholegrain._graph import run, saving
@@ -30,6 +33,9 @@ class DatasetIterator(abc.ABC, Generic[T]):
     """
 
     _parents: tuple[DatasetIterator[Any], ...] = ()
+
+    closes_when_dropped: ClassVar[bool] = True
+    """Whether `close` has to be called when it is dropped: it may hold files, say."""
 
     def __init__(self, parents: DatasetIterator[Any] | Sequence[DatasetIterator[Any]] = ()) -> None:
         self._parents = tuple(parents) if isinstance(parents, Sequence) else (parents,)
@@ -95,6 +101,11 @@ class DatasetIterator(abc.ABC, Generic[T]):
             close = getattr(parent, "close", None)
             if close is not None:
                 close()
+
+    def __del__(self) -> None:
+        if self.closes_when_dropped:
+            with contextlib.suppress(Exception):  # There is nobody left to tell.
+                self.close()
 
     def __enter__(self) -> DatasetIterator[T]:
         return self
@@ -165,6 +176,7 @@ class TransformIterator(DatasetIterator[T]):
     """
 
     state_fields: ClassVar[tuple[str, ...]] = ()
+    closes_when_dropped = False  # With it goes its hold on the parent.
 
     def __init__(self, parent: DatasetIterator[Any]) -> None:
         super().__init__((parent,))
@@ -194,8 +206,28 @@ class TransformIterator(DatasetIterator[T]):
             self.parent = ClosedIterator(self.parent)
             self._parents = (self.parent,)
 
-    def _get_next_index(self) -> int:
-        raise NotImplementedError(f"{type(self).__name__} does not count its elements.")
+    def explain(self, error: Exception, function: Any) -> None:
+        """Say where a user's function failed, in a note; the caller raises `error` again."""
+        if isinstance(error, StopIteration):
+            # As it is, it would end the loop as if the data had ended.
+            stopped = RuntimeError(f"{transform_name(function)} raised StopIteration.")
+            self._add_note(stopped)
+            raise stopped from error
+        self._add_note(error)
+
+    def _add_note(self, error: Exception) -> None:
+        if has_stage_note(error):
+            return
+        try:
+            position = f"the position {self.get_state()}"
+        except Exception:
+            position = "the current position"
+        add_stage_note(error, f"This happened in {self}, at the element before {position}.")
+
+    def check_open(self) -> None:
+        """Raise if the iterator was closed."""
+        if isinstance(self.parent, ClosedIterator):
+            raise closed_error()
 
 
 def get_next_index(ds_iter: DatasetIterator[Any]) -> int:

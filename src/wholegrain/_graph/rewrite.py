@@ -8,7 +8,6 @@ from typing import Any
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.nodes.random_map import RandomMapMapDataset
-from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
 from wholegrain._graph.nodes.source import RangeMapDataset, SourceMapDataset
 from wholegrain.sharding import ShardOptions, even_split
 
@@ -30,9 +29,6 @@ def shard(dataset: IterDataset[Any], index: int, count: int, sequential: bool) -
 
 
 def _shard(dataset: Any, index: int, count: int, sequential: bool) -> Any:
-    if isinstance(dataset, PrefetchIterDataset):
-        (parent,) = dataset.parents
-        return dataset.with_parents((_shard(parent, index, count, sequential),))
     if isinstance(dataset, MapDataset):
         if sequential:
             return _contiguous(dataset, index, count)

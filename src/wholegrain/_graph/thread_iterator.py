@@ -28,6 +28,8 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
         prefetch_buffer_size: How many finished elements may wait; 0 does nothing.
     """
 
+    closes_when_dropped = False  # It would wait for its thread.
+
     def __init__(self, parent: Any, prefetch_buffer_size: int) -> None:
         super().__init__((parent,))
         check_buffer_size(prefetch_buffer_size)
@@ -55,7 +57,12 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
             self._stop()
             if not isinstance(error, StopIteration):
                 self._state = state  # Behind the element that failed.
-            raise error
+                self._count += 1
+            try:
+                raise error
+            finally:
+                # The error knows this frame: it must not know the error, or neither goes.
+                del error, element
         self._state = state
         self._count += 1
         return element  # type: ignore[no-any-return]
@@ -74,6 +81,7 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
                 raise
             except Exception:
                 self._state = parent.get_state()
+                self._count += 1
                 raise
             self._state = parent.get_state()
         self._count += 1

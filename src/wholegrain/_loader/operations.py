@@ -91,7 +91,8 @@ class _MapIterator(ElementIterator[Record[Any]]):
         try:
             return Record(record.metadata, self._function(record))
         except Exception as error:
-            raise self.located(error) from error.__cause__
+            self.explain(error, self._transform)
+            raise
 
     def transform_chunk(self, elements: list[Any], results: list[Any]) -> None:
         function, append = self._function, results.append

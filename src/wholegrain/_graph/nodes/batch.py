@@ -183,13 +183,23 @@ class BatchDatasetIterator(TransformIterator[T]):
         self._stacks = batch_fn is None
 
     def __next__(self) -> T:
-        return self._batch_fn(self._members())  # type: ignore[no-any-return]
+        members = self._members()
+        try:
+            return self._batch_fn(members)  # type: ignore[no-any-return]
+        except Exception as error:
+            self.explain(error, self._batch_fn)
+            raise
 
     def next_into(self, empty: Empty) -> T:
         """Return the next batch in memory that `empty` gives, where it can."""
         if not self._stacks:
             return next(self)
-        return stack(self._members(), empty)  # type: ignore[no-any-return]
+        members = self._members()
+        try:
+            return stack(members, empty)  # type: ignore[no-any-return]
+        except Exception as error:
+            self.explain(error, self._batch_fn)
+            raise
 
     def _members(self) -> list[Any]:
         size, take = self._batch_size, self.parent.take

@@ -5,7 +5,7 @@ from typing import Any
 
 from wholegrain import transforms
 from wholegrain._core.names import transform_name
-from wholegrain._core.types import Indices, T
+from wholegrain._core.types import Indices, State, T
 from wholegrain._graph.drop_watch import DropWatch
 from wholegrain._graph.element_iterator import ElementIterator
 from wholegrain._graph.iterator import DatasetIterator
@@ -64,6 +64,7 @@ class FilterDatasetIterator(ElementIterator[T]):
         self._watch = DropWatch(self, self.context.options)
         # A window that ends in an error has to end at the very element.
         self._reads_chunks = parent.takes_back and not self._watch.raises
+        self._pending: Exception | None = None  # Of an element behind those handed out.
 
     @property
     def moves_at_end(self) -> bool:
@@ -75,12 +76,15 @@ class FilterDatasetIterator(ElementIterator[T]):
 
     def __next__(self) -> T:
         keeps, parent, watch = self._keeps, self.parent, self._watch
+        if self._pending is not None:
+            self._raise_pending()
         while True:
             element = next(parent)
             try:
                 kept = keeps(element)
             except Exception as error:
-                raise self.located(error) from error.__cause__
+                self.explain(error, self._transform)
+                raise
             watch.see(1, 0 if kept else 1)
             if kept:
                 return element  # type: ignore[no-any-return]
@@ -88,10 +92,18 @@ class FilterDatasetIterator(ElementIterator[T]):
     def take(self, count: int) -> list[T]:
         if not self._reads_chunks:
             return super(ElementIterator, self).take(count)
+        if self._pending is not None:
+            self._raise_pending()
         kept: list[T] = []
         # As many are looked at as are missing, so the last one that was looked at is kept.
         while len(kept) < count:
-            elements = self.parent.take(count - len(kept))
+            try:
+                elements = self.parent.take(min(count - len(kept), self._watch.left_in_window))
+            except Exception as error:
+                if not kept:
+                    raise
+                self._pending = error.with_traceback(None)  # Its turn is behind those.
+                break
             if not elements:
                 break
             verdicts: list[Any] = []
@@ -99,17 +111,40 @@ class FilterDatasetIterator(ElementIterator[T]):
                 self.transform_chunk(elements, verdicts)
             except Exception as error:
                 good = len(verdicts)
-                if kept or any(verdicts):
-                    # The one that failed fails again when its turn comes.
-                    self.parent.put_back(len(elements) - good)
-                    kept += [e for e, keep in zip(elements, verdicts, strict=False) if keep]
-                    return kept
-                self.parent.put_back(len(elements) - good - 1)
-                raise self.located(error) from error.__cause__
-            before = len(kept)
-            kept += [e for e, keep in zip(elements, verdicts, strict=True) if keep]
-            self._watch.see(len(elements), len(elements) - (len(kept) - before))
+                first = not kept and not any(verdicts)
+                # Unless it comes first, the one that failed fails again when its turn comes.
+                self.parent.put_back(len(elements) - good - first)
+                self._watch.see(good, good - self._keep(elements, verdicts, kept))
+                if first:
+                    self.explain(error, self._transform)
+                    raise
+                break
+            seen = len(elements)
+            self._watch.see(seen, seen - self._keep(elements, verdicts, kept))
         return kept
+
+    @staticmethod
+    def _keep(elements: list[T], verdicts: list[Any], kept: list[T]) -> int:
+        """Add the elements that are kept to `kept`; return how many."""
+        before = len(kept)
+        kept += [e for e, keep in zip(elements, verdicts, strict=False) if keep]
+        return len(kept) - before
+
+    def _raise_pending(self) -> None:
+        pending, self._pending = self._pending, None
+        assert pending is not None
+        try:
+            raise pending
+        finally:
+            del pending  # It knows this frame: without that, neither would go.
+
+    def set_state(self, state: State) -> None:
+        super().set_state(state)
+        self._pending = None
+
+    def close(self) -> None:
+        self._pending = None
+        super().close()
 
     def transform_chunk(self, elements: list[Any], results: list[Any]) -> None:
         keeps, append = self._keeps, results.append

@@ -128,14 +128,16 @@ class FlatMapDatasetIterator(TransformIterator[T]):
             self._parts = ()
             raise
         except Exception:
+            self.check_open()
             self._skip()
             raise
         try:
             parts: Iterable[Any] = self._transform.flat_map(element)
             if not (hasattr(parts, "__len__") and hasattr(parts, "__getitem__")):
                 parts = list(parts)
-        except Exception:
+        except Exception as error:
             self._skip()
+            self.explain(error, self._transform)
             raise
         self._before_element = before
         self._parts, self._next_part = parts, 0  # type: ignore[assignment]

@@ -40,6 +40,7 @@ class LimitDatasetIterator(TransformIterator[T]):
 
     def __next__(self) -> T:
         if self.count_elements_read >= self._count:
+            self.check_open()
             raise StopIteration
         element: T = next(self.parent)
         self.count_elements_read += 1
@@ -48,6 +49,7 @@ class LimitDatasetIterator(TransformIterator[T]):
     def take(self, count: int) -> list[T]:
         left = self._count - self.count_elements_read
         if left <= 0:
+            self.check_open()
             return []
         elements: list[T] = self.parent.take(min(count, left))
         self.count_elements_read += len(elements)

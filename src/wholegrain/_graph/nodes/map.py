@@ -67,7 +67,8 @@ class MapDatasetIterator(ElementIterator[T]):
         try:
             return self._function(element)  # type: ignore[no-any-return]
         except Exception as error:
-            raise self.located(error) from error.__cause__
+            self.explain(error, self._transform)
+            raise
 
     def transform_chunk(self, elements: list[Any], results: list[Any]) -> None:
         function, append = self._function, results.append

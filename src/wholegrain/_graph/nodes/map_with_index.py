@@ -64,7 +64,8 @@ class MapWithIndexDatasetIterator(ElementIterator[T]):
         try:
             return self._function(counter, element)  # type: ignore[no-any-return]
         except Exception as error:
-            raise self.located(error) from error.__cause__
+            self.explain(error, self._transform)
+            raise
 
     def transform_chunk(self, elements: list[Any], results: list[Any]) -> None:
         function, append = self._function, results.append

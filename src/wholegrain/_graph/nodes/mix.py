@@ -10,7 +10,7 @@ from wholegrain._core import tree
 from wholegrain._core.errors import add_stage_note
 from wholegrain._core.mixture import Mixture, integer_weights
 from wholegrain._core.types import Indices, State, T
-from wholegrain._graph.iterator import ClosedIterator, DatasetIterator
+from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._graph.kinds import IterNode, ManyParentsMapNode
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain.transforms import DatasetSelectionMap
@@ -137,6 +137,8 @@ def _weights_by_key(keys: tuple[str, ...], weights: Any) -> Sequence[float] | No
 class MixedDatasetIterator(DatasetIterator[T]):
     """A position in the pattern of a mixture, and one in each component."""
 
+    closes_when_dropped = False
+
     def __init__(
         self,
         parents: list[DatasetIterator[T]],
@@ -148,9 +150,13 @@ class MixedDatasetIterator(DatasetIterator[T]):
         self._keys = keys
         self._index = 0
         self._stop = False
+        self._closed = False
+        self._halted = False  # Stopped or closed: one thing to look at for each element.
 
     def __next__(self) -> T:
-        if self._stop:
+        if self._halted:
+            if self._closed:
+                raise closed_error()
             raise StopIteration
         index = self._index
         component = self._mixture.component(index)
@@ -159,7 +165,7 @@ class MixedDatasetIterator(DatasetIterator[T]):
             element: T = next(self._parents[component])
             return element
         except StopIteration:
-            self._stop = True
+            self._stop = self._halted = True
             raise
         except Exception as error:
             add_stage_note(error, f"It came from component {self._name(component)} of a mixture.")
@@ -189,14 +195,11 @@ class MixedDatasetIterator(DatasetIterator[T]):
                 if key in states:
                     parent.set_state(states[key])
         self._index, self._stop = index, stop
+        self._halted = stop or self._closed
 
     def close(self) -> None:
+        self._closed = self._halted = True
         super().close()
-        self._stop = False
-        self._parents = tuple(
-            parent if isinstance(parent, ClosedIterator) else ClosedIterator(parent)
-            for parent in self._parents
-        )
 
     def __str__(self) -> str:
         return f"MixedDatasetIterator([{len(self._parents)} parents])"

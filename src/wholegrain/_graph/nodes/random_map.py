@@ -112,7 +112,8 @@ class RandomMapDatasetIterator(ElementIterator[T]):
                 element, self._move(self._first + index * self._stride)
             )
         except Exception as error:
-            raise self.located(error) from error.__cause__
+            self.explain(error, self._transform)
+            raise
 
     def transform_chunk(self, elements: list[Any], results: list[Any]) -> None:
         function, append, move = self._function, results.append, self._move

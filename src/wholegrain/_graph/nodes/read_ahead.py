@@ -59,6 +59,8 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
     arrives; which index each of the others has is found out when the position is asked for.
     """
 
+    closes_when_dropped = False
+
     def __init__(
         self, dataset: MapDataset[T], read_options: ReadOptions, allow_nones: bool
     ) -> None:
@@ -130,7 +132,10 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         if self._failure is not None:
             failure, self._failure = self._failure, None
             self._end = self._base = start + 1
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure  # It knows this frame: without that, neither would go.
         if start >= self._length:
             raise StopIteration
         if start < self._retried_until:
@@ -167,11 +172,12 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         if self._allow_nones:
             self._elements, self._count = chunk, len(chunk)  # type: ignore[assignment]
             return
-        if self._watch.raises:
+        ends_window = len(chunk) >= self._watch.left_in_window
+        if ends_window:
             chunk = self._watched(chunk)
         kept = [element for element in chunk if element is not None]
         missing = len(chunk) - len(kept)
-        if not self._watch.raises:
+        if not ends_window:
             self._watch.see(len(chunk), missing)
         if missing:
             self._sparse_chunk = chunk
@@ -180,15 +186,18 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
 
     def _watched(self, chunk: Sequence[T | None]) -> Sequence[T | None]:
         """Return the part of a chunk before the element at which too many were dropped."""
-        for place, element in enumerate(chunk):
+        start = 0
+        while start < len(chunk):
+            part = chunk[start : start + self._watch.left_in_window]
+            start += len(part)
             try:
-                self._watch.see(1, 1 if element is None else 0)
+                self._watch.see(len(part), sum(element is None for element in part))
             except ValueError as error:
-                self._failure = error
+                self._failure = error.with_traceback(None)
                 # What was read behind it is read again.
                 self._retried_until = max(self._retried_until, self._end)
-                self._end = self._base + place
-                return chunk[:place]
+                self._end = self._base + start - 1
+                return chunk[: start - 1]
         return chunk
 
     # Reading.
@@ -212,7 +221,7 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
             size_of=nbytes,
         )
         # The reader's threads must not keep this iterator alive, nor outlive it.
-        weakref.finalize(self, reader.close)
+        self._finalizer = weakref.finalize(self, reader.close)
         return reader
 
     def start_prefetch(self) -> None:
@@ -224,6 +233,7 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
 
     def _drop_reader(self) -> None:
         if self._reader is not None:
+            self._finalizer.detach()
             self._reader.close()
             self._reader = None
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from wholegrain._core import tree
+from wholegrain._core import spec, tree
 from wholegrain._core.spec import ShapeDtypeStruct
 from wholegrain._core.state import copy_state
 from wholegrain._core.types import State, T
@@ -84,14 +84,16 @@ class RebatchDatasetIterator(TransformIterator[T]):
         before = self.parent.get_state()
         try:
             batch = next(self.parent)
+            rows = _count_rows(batch)
         except StopIteration:
             self._before_batch = before
             raise
-        rows = len(tree.leaves(batch)[0])
-        if not rows:
-            raise ValueError(
-                "`RebatchIterDataset` got a batch without rows. Filter empty batches out first."
-            )
+        except Exception:
+            # Stand behind the batch that failed.
+            self.check_open()
+            self._before_batch = self.parent.get_state()
+            self._batch, self._rows, self._next_row = None, 0, 0
+            raise
         self._before_batch = before
         self._batch, self._rows, self._next_row = batch, rows, 0
 
@@ -117,6 +119,21 @@ class RebatchDatasetIterator(TransformIterator[T]):
             f"RebatchDatasetIterator(batch_size={self._batch_size},"
             f" drop_remainder={self._drop_remainder})"
         )
+
+
+def _count_rows(batch: Any) -> int:
+    leaves = tree.leaves(batch)
+    if not leaves or not hasattr(leaves[0], "__len__"):
+        raise TypeError(
+            "`RebatchIterDataset` takes batches, trees of arrays with rows, but got"
+            f" {spec.describe(batch)}. Call `batch` first."
+        )
+    rows = len(leaves[0])
+    if not rows:
+        raise ValueError(
+            "`RebatchIterDataset` got a batch without rows. Filter empty batches out first."
+        )
+    return rows
 
 
 def _cut(batch: Any, start: int, stop: int) -> Any:

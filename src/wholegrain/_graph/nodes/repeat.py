@@ -93,6 +93,7 @@ class RepeatDatasetIterator(TransformIterator[T]):
             else:
                 self._any_in_epoch = True
                 return element
+        self.check_open()
         raise StopIteration
 
     def take(self, count: int) -> list[T]:
@@ -105,6 +106,7 @@ class RepeatDatasetIterator(TransformIterator[T]):
                 self._next_epoch()
             except StopIteration:
                 break
+        self.check_open()
         return []
 
     def _next_epoch(self) -> None:

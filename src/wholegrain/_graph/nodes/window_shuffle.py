@@ -4,7 +4,9 @@ import contextlib
 import operator
 from typing import Any
 
-from wholegrain._core.permute import permutation
+import numpy as np
+
+from wholegrain._core.permute import shuffle_indices
 from wholegrain._core.state import copy_state
 from wholegrain._core.types import State, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
@@ -73,14 +75,16 @@ class WindowShuffleDatasetIterator(TransformIterator[T]):
             window = self._read_window()
         except Exception:
             # The window starts again behind the element that failed.
+            self.check_open()
             self._stand_at(self.parent.get_state())
             raise
         self._stand_at(start)
         self._is_last = 0 < len(window) < self._window_size
         if not window:
             raise StopIteration
-        order = permutation(len(window), (self._seed + window_index) % 2**32)
-        self._window = [window[place] for place in order[::-1].tolist()]
+        size, seed = len(window), (self._seed + window_index) % 2**32
+        order = shuffle_indices(np.arange(size)[::-1], size, seed)
+        self._window = [window[place] for place in order.tolist()]
 
     def _read_window(self) -> list[T]:
         window: list[T] = []

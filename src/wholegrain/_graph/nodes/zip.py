@@ -1,5 +1,6 @@
 """Tuples of the elements of several datasets."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -78,6 +79,8 @@ class ZipIterDataset(IterNode[tuple[T, ...]]):
 class ZipDatasetIterator(DatasetIterator[tuple[T, ...]]):
     """A position in each of several datasets."""
 
+    closes_when_dropped = False
+
     def __init__(self, parents: list[DatasetIterator[T]], strict: bool) -> None:
         super().__init__(parents)
         self._strict = strict
@@ -90,6 +93,12 @@ class ZipDatasetIterator(DatasetIterator[tuple[T, ...]]):
         except StopIteration:
             if self._strict:
                 self._check_all_ended(len(elements))
+            raise
+        except Exception:
+            # The tuple is lost as a whole: the datasets behind move on with the others.
+            for parent in self._parents[len(elements) + 1 :]:
+                with contextlib.suppress(StopIteration, Exception):
+                    next(parent)
             raise
         return tuple(elements)
 
