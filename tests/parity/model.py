@@ -1,6 +1,7 @@
 """The order of elements, written down a second time: plain, slow, and of no help to the package."""
 
 import math
+from collections.abc import Callable
 
 
 def index_shuffle(index: int, max_index: int, seed: int, rounds: int) -> int:
@@ -61,14 +62,20 @@ def _encrypt(value: int, word_bits: int, keys: list[int]) -> int:
     return (left << word_bits) | right
 
 
-def window_shuffled(index: int, length: int, window_size: int, seed: int) -> int:
+def window_shuffled(
+    index: int,
+    length: int,
+    window_size: int,
+    seed: int,
+    shuffle: Callable[[int, int, int, int], int] = index_shuffle,
+) -> int:
     """Return the parent's index: windows start anew with each epoch, the last one may be short."""
     epoch, position = divmod(index, length)
     window, offset = divmod(position, window_size)
     start = window * window_size
     size = min(window_size, length - start)
     number = epoch * math.ceil(length / window_size) + window
-    return epoch * length + start + index_shuffle(offset, size - 1, (seed + number) % 2**32, 4)
+    return epoch * length + start + shuffle(offset, size - 1, (seed + number) % 2**32, 4)
 
 
 def mix_position(position: int, weights: list[int]) -> tuple[int, int]:

@@ -5,8 +5,8 @@ They stay away from what Grain gets wrong, since there the two packages differ o
 - lengths at which its shuffle is no permutation (all are short);
 - functions and batches that raise: where Grain stands afterwards varies;
 - interleaving a dataset of datasets with gaps (lists of datasets only);
-- repeating forever what may be empty, and repeating what is interleaved: Grain goes on to call
-  the datasets exhausted;
+- repeating forever what may be empty, repeating what is interleaved (Grain goes on to call the
+  datasets exhausted), and repeating what was cached before (what a cache holds shows in its state);
 - window shuffles by index whose windows do not divide the length, and their negative indices;
 - seeds above `multithread_prefetch`, which Grain does not see;
 - weights of a named mixture in another order than its datasets;
@@ -401,6 +401,10 @@ def _interleaves(ds: Draft) -> bool:
     return not _ops(ds.recipe).isdisjoint({"interleave", "multithread_prefetch"})
 
 
+def _can_be_rewound(ds: Draft) -> bool:
+    return not _interleaves(ds) and not ds.recipe.contains("cache")
+
+
 def _ops(recipe: Recipe) -> set[str]:
     return {recipe.op}.union(*(_ops(parent) for parent in recipe.parents))
 
@@ -418,9 +422,9 @@ _ITER_STAGES: dict[_Stage, _Applies] = {
     _flat_map: lambda _: True,
     _rebatch: lambda ds: _is_batch(ds.spec) and not ds.sparse,
     _window_shuffle: lambda ds: ds.cost < _COST_LIMIT,
-    _iter_repeat: lambda ds: not _interleaves(ds),
+    _iter_repeat: _can_be_rewound,
     _limit: lambda _: True,
-    _cache: lambda ds: not _interleaves(ds),
+    _cache: _can_be_rewound,
     _with_options: lambda _: True,
     _iter_zip: lambda _: True,
     _iter_mix: lambda _: True,
