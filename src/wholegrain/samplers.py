@@ -67,6 +67,8 @@ class _BuiltInSampler:
 
 
 def _whole_number(name: str, value: Any) -> int:
+    if isinstance(value, int):
+        return value  # As it is: it is part of how the sampler is named in states.
     try:
         return operator.index(value)
     except TypeError:
@@ -135,11 +137,13 @@ class IndexSampler(_BuiltInSampler):
             raise ValueError(
                 f"`IndexSampler` needs at least one record, but got num_records={num_records}."
             )
-        if num_epochs is not None and num_epochs <= 0:
-            raise ValueError(
-                f"`IndexSampler` needs at least one epoch, but got num_epochs={num_epochs}."
-                " Leave it out to repeat forever."
-            )
+        if num_epochs is not None:
+            num_epochs = _whole_number("num_epochs", num_epochs)
+            if num_epochs <= 0:
+                raise ValueError(
+                    f"`IndexSampler` needs at least one epoch, but got num_epochs={num_epochs}."
+                    " Leave it out to repeat forever."
+                )
         if shuffle and seed is None:
             raise ValueError("`IndexSampler(shuffle=True)` needs a seed: pass `seed=...`.")
         if seed is not None:
