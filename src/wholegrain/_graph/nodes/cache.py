@@ -4,8 +4,10 @@ from typing import Any
 
 from wholegrain._core.state import copy_state
 from wholegrain._core.types import State, T
-from wholegrain._graph.iterator import ClosedIterator, DatasetIterator, TransformIterator
+from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode
+
+_CHUNK = 1024
 
 
 class CacheIterDataset(OneParentIterNode[T]):
@@ -44,6 +46,7 @@ class CacheDatasetIterator(TransformIterator[T]):
         # What to say of the parent while it stands elsewhere than the elements that are given.
         self._parent_state: State | None = None
         self._missing: int | None = 0  # How many to read again; None for all.
+        self._reading_again = False
 
     def __next__(self) -> T:
         if self._missing != 0:
@@ -52,8 +55,7 @@ class CacheDatasetIterator(TransformIterator[T]):
         if position < len(self._kept):
             element = self._kept[position]
         elif self._filled:
-            if isinstance(self.parent, ClosedIterator):
-                next(self.parent)
+            self.check_open()
             raise StopIteration
         else:
             try:
@@ -66,13 +68,18 @@ class CacheDatasetIterator(TransformIterator[T]):
         return element
 
     def _read_again(self) -> None:
-        self.parent.set_state(self._start)
-        self._kept = []
+        if not self._reading_again:
+            self.parent.set_state(self._start)
+            self._kept = []
+            self._reading_again = True
+        # An element that fails is raised once: the next call goes on behind it.
         while self._missing is None or len(self._kept) < self._missing:
-            more = self.parent.take(1 if self._missing is None else self._missing - len(self._kept))
+            missing = _CHUNK if self._missing is None else self._missing - len(self._kept)
+            more = self.parent.take(min(missing, _CHUNK))
             if not more:
                 break
             self._kept += more
+        self._reading_again = False
         if self._missing is not None:
             self._parent_state = None
         self._missing = 0
@@ -87,12 +94,14 @@ class CacheDatasetIterator(TransformIterator[T]):
 
     def set_state(self, state: State) -> None:
         position, filled = int(state["position"]), bool(state["cache_filled"])
+        has_all = self._filled and self._missing == 0
         self._parent_state, self._missing = None, 0
-        if self._filled or filled:
+        self._reading_again = False
+        self._filled = has_all or filled
+        if self._filled:
             # Everything is here, or has to be: only the position counts.
             self._parent_state = copy_state(state["parent"])
-            self._missing = 0 if self._filled else None
-            self._filled = True
+            self._missing = 0 if has_all else None
         elif position <= len(self._kept):
             self.parent.set_state(state["parent"])
             del self._kept[position:]

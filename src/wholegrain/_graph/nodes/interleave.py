@@ -131,6 +131,7 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
         self._num_datasets = len(dataset.datasets)
         self._cycle_length = dataset.cycle_length
         self._closed = False
+        self._closed_state: State | None = None
         self._ahead = dataset.always_runs_ahead
         self._running = False  # Whether threads or workers have been started.
         self._opening: dict[int, Future[DatasetIterator[T] | None]] = {}
@@ -173,7 +174,7 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
                 self.start_prefetch()
             elif self._next_dataset < self._num_datasets:
                 self._fill_slot(slot)
-            elif not any(slots):
+            elif all(it is None for it in slots):
                 raise StopIteration
             else:
                 self._next_slot = (slot + 1) % self._cycle_length
@@ -273,8 +274,14 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
     # The position.
 
     def get_state(self) -> State:
-        if not self._closed:
-            self._fill_slots()
+        if self._closed_state is not None:
+            return copy_state(self._closed_state)  # type: ignore[no-any-return]
+        self._fill_slots()
+        return self._state()
+
+    def _state(self) -> State:
+        """Return the state; slots without a number have not been opened yet."""
+        none_left = self._next_dataset >= self._num_datasets
         state: State = {
             "next_index_in_cycle": self._next_slot,
             "next_index_in_datasets": self._next_dataset,
@@ -283,7 +290,10 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
                 copy_state(last) if iterator is None else iterator.get_state()
                 for iterator, last in zip(self._slots, self._last_states, strict=True)
             ],
-            "exhausted": [int(iterator is None) for iterator in self._slots],
+            "exhausted": [
+                int(iterator is None and (none_left or slot < len(self._numbers)))
+                for slot, iterator in enumerate(self._slots)
+            ],
             "future_states": copy_state(self._future_states),
         }
         if any(number >= self._next_dataset for number in self._ended_datasets):
@@ -291,14 +301,16 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
         return state
 
     def set_state(self, state: State) -> None:
+        if self._closed:
+            raise closed_error()
         numbers = [operator.index(number) for number in state["iterators_in_use_indices"]]
-        if len(numbers) > self._cycle_length or max(numbers, default=-1) >= self._num_datasets:
-            raise ValueError(
-                f"The state is that of {len(numbers)} datasets or workers read in turn, but here"
-                f" are {self._cycle_length}. Restore it with the same number."
-            )
         states = list(state["iterators_in_use_states"])
         ended = [bool(flag) for flag in state["exhausted"]]
+        if len(ended) != self._cycle_length or max(numbers, default=-1) >= self._num_datasets:
+            raise ValueError(
+                f"The state is that of {len(ended)} datasets or workers read in turn, but here"
+                f" are {self._cycle_length}. Restore it with the same number."
+            )
         self._drop()
         self._clear()
         self._numbers = numbers
@@ -310,7 +322,7 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
         }
         self._ended_datasets = set(state.get("ended_datasets", ()))
         for slot, (number, slot_state, has_ended) in enumerate(
-            zip(numbers, states, ended, strict=True)
+            zip(numbers, states, ended, strict=False)
         ):
             if has_ended or slot_state is None:
                 self._last_states[slot] = copy_state(slot_state)
@@ -366,24 +378,36 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
         )
 
     def _get_next_index(self) -> int:
-        return self._only_iterator()._get_next_index()
+        self._check_one_dataset()
+        state = self.get_state()["iterators_in_use_states"][0]
+        if self._slots[0] is not None:
+            return self._slots[0]._get_next_index()
+        # It has ended or is closed: another iterator knows how far it came.
+        iterator = self._dataset.open_dataset(0, self._context)
+        if iterator is None:
+            return 0
+        if state is not None:
+            iterator.set_state(state)
+        index = iterator._get_next_index()
+        iterator.close()
+        return index
 
     def _set_next_index(self, index: int) -> None:
-        self._only_iterator()._set_next_index(index)
+        self._check_one_dataset()
+        if self._closed:
+            raise closed_error()
+        if self._slots[0] is None:
+            self._next_dataset = 0
+            self._fill_slot(0)
+        if self._slots[0] is not None:
+            self._slots[0]._set_next_index(index)
 
-    def _only_iterator(self) -> DatasetIterator[T]:
-        if self._num_datasets == 1:
-            self._fill_slots()
-            if self._slots[0] is None:
-                self._numbers, self._next_dataset = [], 0
-                self._fill_slots()
-            iterator = self._slots[0]
-            if iterator is not None:
-                return iterator
-        raise NotImplementedError(
-            f"{self} cannot say how many elements it produced: the datasets may end at different"
-            " times."
-        )
+    def _check_one_dataset(self) -> None:
+        if self._num_datasets != 1:
+            raise NotImplementedError(
+                f"{self} cannot say how many elements it produced: the datasets may end at"
+                " different times."
+            )
 
     def _drop(self) -> None:
         for iterator in self._slots:
@@ -397,15 +421,13 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
     def close(self) -> None:
         if self._closed:
             return
+        self._closed_state = self._state()
         self._closed = True
-        states = [None if it is None else it.get_state() for it in self._slots]
         self._drop()
         if self._opener is not None:
             self._opener.shutdown(wait=False, cancel_futures=True)
             self._opener = None
-        for slot, state in enumerate(states):
-            if state is not None:
-                self._slots[slot] = _Stopped(state)
+        self._slots[:] = [None] * self._cycle_length
 
     def __del__(self) -> None:
         if getattr(self, "_opener", None) is not None:
@@ -421,20 +443,3 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
 def _close_opened(future: Future[Any]) -> None:
     if not future.cancelled() and future.exception() is None and future.result() is not None:
         future.result().close()
-
-
-class _Stopped(DatasetIterator[Any]):
-    """Stands where an iterator was when it was closed."""
-
-    def __init__(self, state: State) -> None:
-        super().__init__()
-        self._state = state
-
-    def __next__(self) -> Any:
-        raise closed_error()
-
-    def get_state(self) -> State:
-        return copy_state(self._state)  # type: ignore[no-any-return]
-
-    def set_state(self, state: State) -> None:
-        raise closed_error()
