@@ -5,6 +5,7 @@ import contextlib
 import os
 import pickle
 import sys
+import threading
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -87,6 +88,11 @@ class Connection:
         """Whether this process is a fork of the one that the worker works for."""
         return self._owner != os.getpid()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not been closed."""
+        return self._is_open
+
     def receive(self) -> Any:
         """Wait for elements, for their end, or for an error.
 
@@ -157,11 +163,19 @@ def _current_directory() -> str:
 
 
 _open_connections: "weakref.WeakSet[Connection]" = weakref.WeakSet()
+_exiting = threading.Event()
 
 
 def _close_all() -> None:
+    _exiting.set()
     for connection in list(_open_connections):
         connection.close()
+
+
+def wait_if_exiting() -> None:
+    """Never return to a daemon thread once the program is ending: it ends where it is."""
+    if _exiting.is_set() and threading.current_thread() is not threading.main_thread():
+        threading.Event().wait()
 
 
 atexit.register(_close_all)

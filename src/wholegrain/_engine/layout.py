@@ -25,6 +25,7 @@ Place = tuple[int, int]
 _DICT, _LIST, _TUPLE, _ARRAY, _OTHER = range(5)
 _NDARRAY, _MEMMAP = np.ndarray, np.memmap
 _STR = {str}
+_MANY = 8
 
 _ALIGNMENT = 64
 _PADDING = bytes(_ALIGNMENT)
@@ -49,7 +50,12 @@ def flatten(value: Any, parts: list[Any], arrays: list[Array], others: list[Any]
     elif kind is dict and _has_plain_keys(value):
         parts.append((_DICT, *value))
         for item in value.values():
-            flatten(item, parts, arrays, others)
+            # As for any value, without a call for each of many arrays.
+            if type(item) is _NDARRAY and not item.dtype.hasobject:
+                parts.append((_ARRAY, item.dtype, item.shape))
+                arrays.append(item)
+            else:
+                flatten(item, parts, arrays, others)
     elif kind is list or kind is tuple:
         parts.append((_LIST if kind is list else _TUPLE, len(value)))
         for item in value:
@@ -140,14 +146,35 @@ class Rebuilder:
             (shape, dtype, block, offset)
             for (_, dtype, shape), (block, offset) in zip(arrays, places, strict=True)
         ]
+        self._fields: list[str] = []
+        if len(arrays) >= _MANY and len({block for block, _ in places}) == 1:
+            self._as_fields()
         self._build = _builder(iter(parts))
+
+    def _as_fields(self) -> None:
+        """See the block as one record: looking up a field is quicker than making an array."""
+        try:
+            self._record = np.dtype(
+                {
+                    "names": [str(number) for number in range(len(self._arrays))],
+                    "formats": [(dtype, shape) for shape, dtype, _, _ in self._arrays],
+                    "offsets": [offset for _, _, _, offset in self._arrays],
+                }
+            )
+        except (TypeError, ValueError):
+            return  # Too large, or with arrays that have no elements.
+        self._fields = list(self._record.names or ())
 
     def build(self, blocks: list[Any], others: list[Any]) -> Any:
         """Return the element. Its arrays view the blocks."""
-        arrays = [
-            _NDARRAY(shape, dtype, blocks[block], offset)
-            for shape, dtype, block, offset in self._arrays
-        ]
+        if self._fields:
+            record: Array = _NDARRAY((), self._record, blocks[self._arrays[0][2]])
+            arrays = [record[field] for field in self._fields]
+        else:
+            arrays = [
+                _NDARRAY(shape, dtype, blocks[block], offset)
+                for shape, dtype, block, offset in self._arrays
+            ]
         return self._build(iter(arrays), iter(others))
 
 

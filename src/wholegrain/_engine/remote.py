@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Generic, NoReturn, TypeVar
 
 from wholegrain._engine import worker
-from wholegrain._engine.connection import Connection, WorkerSettings
+from wholegrain._engine.connection import Connection, WorkerSettings, wait_if_exiting
 from wholegrain._engine.failures import describe_exit, unpack_error
 from wholegrain._engine.pickling import dumps, dumps_by_value
 from wholegrain._engine.program import Program
@@ -265,6 +265,9 @@ class RemoteIterator(Generic[T]):
 
     def _replace(self, connection: Connection) -> None:
         """Have another process go on where one died, unless it died there before."""
+        if not connection.is_open:
+            wait_if_exiting()
+            self._closed = True
         self._check_open()
         code = connection.exit_code()
         report = connection.crash_report()

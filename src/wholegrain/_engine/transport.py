@@ -61,6 +61,8 @@ class Encoder:
         self._arena = arena
         self._inline_bytes = inline_bytes
         self._packings: dict[Parts, Packing] = {}
+        self._last_parts: list[Any] = []
+        self._last_packing = Packing(-1, [])
         self._next_number = 0
         self.new_layouts: deque[tuple[int, bytes]] = deque()
         """Layouts, by number and pickled, that have to be sent before the next record."""
@@ -113,8 +115,11 @@ class Encoder:
             flatten(element, parts, arrays, others)
             if self._slots:
                 arrays = self._leave_placed(parts, arrays)
-            key = tuple(parts)
-            packing = self._packings.get(key) or self._add_layout(key, arrays)
+            if parts != self._last_parts:
+                key = tuple(parts)
+                self._last_packing = self._packings.get(key) or self._add_layout(key, arrays)
+                self._last_parts = parts
+            packing = self._last_packing
             rest: Rest = None
             loose: list[memoryview] = []
             size = packing.size
@@ -132,7 +137,7 @@ class Encoder:
                 packing.write(arrays, block)
                 for data, (_, start, length) in zip(loose, spans if loose else (), strict=True):
                     block[start : start + length] = np.frombuffer(data, np.uint8)
-            elif size:
+            elif arrays or loose:
                 inline = packing.join(arrays)
                 if loose:
                     inline += b"".join([bytes(data).ljust(aligned(len(data))) for data in loose])
