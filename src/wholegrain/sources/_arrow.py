@@ -10,7 +10,8 @@ such a format is made.
 """
 
 import enum
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -131,10 +132,23 @@ def _object_array(values: Iterable[Any]) -> Values:
 
 def rows(names: Sequence[str], values: Sequence[Iterable[Any]]) -> list[Row]:
     """Return the rows of columns of equal length."""
-    if len(names) == 1:
-        (name,) = names
-        return [{name: value} for value in values[0]]
-    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+    return _row_maker(tuple(names))(values)
+
+
+@functools.lru_cache(maxsize=64)
+def _row_maker(names: tuple[str, ...]) -> Callable[[Sequence[Iterable[Any]]], list[Row]]:
+    """Return a function that makes rows of columns with these names.
+
+    It is compiled from source, as dataclasses are: a dict whose keys are written down is made
+    several times faster than `dict(zip(names, row))`.
+    """
+    variables = [f"value_{number}" for number in range(len(names))]
+    row = ", ".join(
+        f"{name!r}: {variable}" for name, variable in zip(names, variables, strict=True)
+    )
+    source = f"lambda values: [{{{row}}} for {', '.join(variables)}, in zip(*values, strict=True)]"
+    maker: Callable[[Sequence[Iterable[Any]]], list[Row]] = eval(source)
+    return maker
 
 
 def chosen_types(path: str, schema: Any, columns: Sequence[str] | None) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from wholegrain.sources._arrow import (
     common_forms,
     has_nulls,
     is_exact,
-    item_type,
     pa,
     plain,
     rows,
@@ -100,13 +99,14 @@ class ParquetFileReader:
 
     def has_nulls(self, piece: int, name: str) -> bool:
         """Return whether a value of a column, or an item of its lists, is missing."""
+        kind = self.types[name]
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            # The count of what is missing includes empty lists. To tell them from missing items
+            # all of the column would have to be read first, so these lists stay as they are.
+            return False
         statistics = self._statistics(piece, name)
         if statistics is not None and statistics.has_null_count:
-            if statistics.null_count == 0:
-                return False
-            if item_type(self.types[name]) is None:
-                return True
-            # For lists the count does not say whether a list or an item of it is missing.
+            return bool(statistics.null_count)
         return has_nulls(plain(self._read(piece, [name]).column(0)))
 
     def is_exact(self, piece: int, name: str) -> bool:

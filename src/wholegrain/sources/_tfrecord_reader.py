@@ -6,7 +6,7 @@ Layout of a record: length (8 bytes), checksum of the length (4), payload, its c
 import gzip
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import IO, Any
 
 from wholegrain.sources._crc32c import checksum_of_length, payload_checksum
@@ -72,6 +72,7 @@ class TFRecordReader:
     offset = 0  # where the next record starts, in the uncompressed file
     _block = b""
     _block_offset = 0
+    ends: Sequence[int] = ()
 
     def __init__(self, path: str, *, check_payload: bool = False) -> None:
         self._path = path
@@ -83,12 +84,45 @@ class TFRecordReader:
         name = self._path or getattr(self._reader, "name", None)
         return name if isinstance(name, str) else repr(self._reader)
 
-    def __next__(self) -> bytes:
+    def take(self, count: int) -> list[bytes]:
+        """Return some of the next records: at least one and at most `count`; none at the end.
+
+        Those of a block are taken together; `ends` says where each of them ends. An exception is
+        raised for the first of them only, and again whenever it is the first.
+        """
+        records: list[bytes] = []
+        ends: list[int] = []
+        self.ends = ends
+        if not self._load_record():
+            return records
+        block, base = self._block, self._block_offset
+        at, size = self.offset - base, len(block)
+        while len(records) < count and at + HEAD.size <= size:
+            length, checksum = HEAD.unpack_from(block, at)
+            start = at + HEAD.size
+            end = start + length + FOOT_BYTES
+            if checksum != checksum_of_length(length) or end > size:
+                break
+            payload = block[start : start + length]
+            if self._checksum is not None:
+                (found,) = _CHECKSUM.unpack_from(block, start + length)
+                if found != self._checksum(payload):
+                    if records:
+                        break
+                    raise corrupt(self.name, self.offset, "the checksum of the payload is wrong")
+            records.append(payload)
+            at = end
+            ends.append(base + at)
+        self.offset = base + at
+        return records
+
+    def _load_record(self) -> bool:
+        """Make the block hold the next record; return False if there is none."""
         at = self.offset - self._block_offset
         if at < 0 or at + HEAD.size > len(self._block):
             available = self._load(HEAD.size)
             if available == 0:
-                raise StopIteration
+                return False
             if available < HEAD.size:
                 raise cut_off(self.name, self.offset, HEAD.size, available)
             at = 0
@@ -100,15 +134,7 @@ class TFRecordReader:
             available = self._load(size)
             if available < size:
                 raise cut_off(self.name, self.offset, size, available)
-            at = 0
-        start = at + HEAD.size
-        payload = self._block[start : start + length]
-        if self._checksum is not None:
-            (found,) = _CHECKSUM.unpack_from(self._block, start + length)
-            if found != self._checksum(payload):
-                raise corrupt(self.name, self.offset, "the checksum of the payload is wrong")
-        self.offset += size
-        return payload
+        return True
 
     def close(self) -> None:
         """Close the file. The next read opens it again."""

@@ -12,6 +12,9 @@ from wholegrain.sources import _paths
 from wholegrain.sources._errors import missing_file
 from wholegrain.sources._tfrecord_reader import TFRecordReader
 
+# How many records are read at once, at most.
+_CHUNK = 256
+
 
 class TFRecordIterDataset(IterNode[bytes]):
     """The records of one TFRecord file, as bytes, in order.
@@ -46,7 +49,11 @@ class TFRecordDatasetIterator(DatasetIterator[bytes]):
     """
 
     _reader: Any
-    _starts: Sequence[int] = ()  # of the records that were taken last
+    # Records that were read together, where each of them ends, and which of them is next.
+    _records: Sequence[bytes] = ()
+    _ends: Sequence[int] = ()
+    _next = 0
+    _offset = 0  # where the first of them starts
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__()
@@ -56,25 +63,17 @@ class TFRecordDatasetIterator(DatasetIterator[bytes]):
         self._reader = TFRecordReader(name)
 
     def __next__(self) -> bytes:
-        record: bytes = next(self._reader)
+        if self._next == len(self._records) and not self._read():
+            raise StopIteration
+        record = self._records[self._next]
+        self._next += 1
         return record
 
     def take(self, count: int) -> list[bytes]:
-        reader = self._reader
-        starts: list[int] = []
-        records: list[bytes] = []
-        try:
-            while len(records) < count:
-                start = reader.offset
-                records.append(next(reader))
-                starts.append(start)
-        except StopIteration:
-            pass
-        except Exception:
-            # It is raised again when it is the first.
-            if not records:
-                raise
-        self._starts = starts
+        if self._next == len(self._records) and not self._read():
+            return []
+        records = list(self._records[self._next : self._next + count])
+        self._next += len(records)
         return records
 
     @property
@@ -82,27 +81,40 @@ class TFRecordDatasetIterator(DatasetIterator[bytes]):
         return True
 
     def put_back(self, count: int) -> None:
-        if count:
-            self._reader.offset = self._starts[-count]
+        self._next -= count
+
+    def _read(self) -> bool:
+        """Read some records; return whether there are any."""
+        self._go_to(self._position())
+        self._records = self._reader.take(_CHUNK)
+        self._ends = self._reader.ends
+        return bool(self._records)
+
+    def _position(self) -> int:
+        return self._ends[self._next - 1] if self._next else self._offset
+
+    def _go_to(self, offset: int) -> None:
+        self._offset = self._reader.offset = offset
+        self._records, self._ends, self._next = (), (), 0
 
     def get_state(self) -> State:
-        return {"reader_offset": self._reader.offset}
+        return {"reader_offset": self._position()}
 
     def set_state(self, state: State) -> None:
-        self._reader.offset = operator.index(state["reader_offset"])
+        self._go_to(operator.index(state["reader_offset"]))
 
     def close(self) -> None:
+        self._go_to(self._position())
         self._reader.close()
-        self._reader = _ClosedReader(self._reader.offset)
+        self._reader = _ClosedReader()
 
 
 class _ClosedReader:
     """Takes the reader's place in a closed iterator: no check is needed while it is open."""
 
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
+    offset = 0
 
-    def __next__(self) -> bytes:
+    def take(self, count: int) -> list[bytes]:
         raise closed_error()
 
     def close(self) -> None:
