@@ -83,8 +83,8 @@ class SharedMemoryArray(np.ndarray[Any, Any]):
         base = getattr(obj, "_shm", None)
         self._shm = base if base is not None and np.may_share_memory(self, obj) else None
 
-    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
-        return array[()] if return_scalar else np.asarray(array)
+    def __array_wrap__(self, obj: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        return obj[()] if return_scalar else np.asarray(obj)
 
     @property
     def shm(self) -> shared_memory.SharedMemory | None:

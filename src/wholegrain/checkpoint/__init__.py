@@ -1,5 +1,6 @@
 """Iterators saved and restored with Orbax."""
 
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from wholegrain.checkpoint.handler import CheckpointHandler as CheckpointHandler
@@ -12,13 +13,23 @@ _NEED_ORBAX = ("CheckpointSave", "CheckpointRestore")
 
 
 def __getattr__(name: str) -> Any:
+    if name not in _NEED_ORBAX:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if not _orbax_is_installed():
+        # As a missing name, so that programs can ask with `hasattr`.
+        raise AttributeError(f"`{name}` needs Orbax: `pip install 'wholegrain[orbax]'`.")
     # Importing Orbax takes a second and brings jax: only for programs that use it.
-    if name in _NEED_ORBAX:
-        from wholegrain.checkpoint import args
+    from wholegrain.checkpoint import args
 
-        return getattr(args, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(args, name)
+
+
+def _orbax_is_installed() -> bool:
+    try:
+        return importlib.util.find_spec("orbax.checkpoint") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_NEED_ORBAX]
+    return [*globals(), *(_NEED_ORBAX if _orbax_is_installed() else ())]

@@ -5,10 +5,10 @@ from typing import Any
 
 try:
     import orbax.checkpoint as ocp  # type: ignore[import-not-found,import-untyped,unused-ignore]
-except Exception as error:
+except Exception as error:  # Versions that do not fit fail in many ways.
     raise ImportError(
-        "`CheckpointSave` and `CheckpointRestore` need Orbax, which could not be imported:"
-        f" {error}. Install it with `pip install 'wholegrain[orbax]'`."
+        "`CheckpointSave` and `CheckpointRestore` need Orbax, which is installed but cannot be"
+        f" imported: {type(error).__name__}: {error}"
     ) from error
 
 from wholegrain.checkpoint.handler import CheckpointHandler

@@ -154,9 +154,9 @@ class ElasticIterator(DatasetIterator[Any]):
         states = self._interleave().get_shard_states()
         return {self._global_number(number): state for number, state in enumerate(states)}
 
-    def set_shard_states(self, states: Mapping[Any, State]) -> None:
+    def set_shard_states(self, shard_states: Mapping[Any, State]) -> None:
         """Go to where each of this shard's datasets has the given state."""
-        ordered = [states[key] for key in sorted(states, key=int)]
+        ordered = [shard_states[key] for key in sorted(shard_states, key=int)]
         self._interleave().set_shard_states(ordered)
 
     def _global_number(self, number: int) -> int:

@@ -75,4 +75,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_NEED_ORBAX]
+    there = set(dir(_checkpoint))
+    return [*globals(), *(name for name, same in _NEED_ORBAX.items() if same in there)]
