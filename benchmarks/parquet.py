@@ -1,4 +1,4 @@
-"""Rows of a Parquet file, in order."""
+"""Rows of a Parquet file, in order and in shuffled order."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,13 +7,17 @@ import numpy as np
 from harness import Benchmark
 from harness.declare import Epoch
 from harness.environments import DATA
+from harness.order import read_order, write_order
 
 ROWS = 200_000
 ROW_GROUP = 10_000
+TAKEN = 64
 PATH = DATA / f"rows-{ROWS}.parquet"
 
 benchmark = Benchmark("200,000 rows of Parquet: an int, a float and a string each")
 in_order = benchmark.case("ParquetIterDataset", unit="row", digest_items=500)
+# Grain has no random access to Parquet.
+shuffled = benchmark.case("shuffled rows", unit="row", digest_items=0, lead=TAKEN)
 
 
 @benchmark.prepares
@@ -21,6 +25,7 @@ def prepare() -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    write_order(ROWS)
     if PATH.exists():
         return
     DATA.mkdir(parents=True, exist_ok=True)
@@ -52,4 +57,27 @@ def plain_pyarrow(_: Any) -> Epoch:
     return epoch
 
 
+@shuffled.competitor("wholegrain")
+def parquet_data_source(wholegrain: Any) -> Epoch:
+    synchronous = wholegrain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
+    rows = wholegrain.MapDataset.source(wholegrain.sources.ParquetDataSource(str(PATH)))
+    return lambda epoch: rows.shuffle(seed=epoch + 1).to_iter_dataset(synchronous)
+
+
+@shuffled.competitor("wholegrain", name="pyarrow take", lump=TAKEN)
+def pyarrow_take(_: Any) -> Epoch:
+    """The whole table in memory, 64 rows at a time."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(PATH)
+    order = read_order(ROWS)
+
+    def epoch(number: int) -> Iterator[dict[str, Any]]:
+        for start in range(0, ROWS, TAKEN):
+            yield from table.take(order[start : start + TAKEN]).to_pylist()
+
+    return epoch
+
+
 in_order.target(over="grain", at_least=1)
+shuffled.target(over="pyarrow take", at_least=1)
