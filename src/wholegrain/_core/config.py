@@ -72,7 +72,7 @@ class Config:
             value: Its new value.
         """
         self.get_or_default(name)
-        self._values[name] = _checked(name, _OPTIONS[name], value)
+        self._values[name] = _checked(f"option {name!r}", _OPTIONS[name], value)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise ValueError(f"Options are set with `config.update({name!r}, {value!r})`.")
@@ -82,7 +82,8 @@ class Config:
 
 
 def _initial(name: str, option: _Option) -> Any:
-    text = os.environ.get(f"GRAIN_{name.upper()}")
+    variable = f"GRAIN_{name.upper()}"
+    text = os.environ.get(variable)
     if text is None:
         return option.default
     value: Any = text
@@ -90,15 +91,15 @@ def _initial(name: str, option: _Option) -> Any:
         value = {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
     elif option.kind is int:
         value = int(text) if text.lstrip("-").isdigit() else text
-    return _checked(name, option, value)
+    return _checked(f"environment variable {variable}", option, value)
 
 
-def _checked(name: str, option: _Option, value: Any) -> Any:
+def _checked(what: str, option: _Option, value: Any) -> Any:
     if value is None and option.optional:
         return None
     if not isinstance(value, option.kind) or (option.choices and value not in option.choices):
         expected = ", ".join(map(repr, option.choices)) or f"a {option.kind.__name__}"
-        raise ValueError(f"The option {name!r} takes {expected}, but got {value!r}.")
+        raise ValueError(f"The {what} takes {expected}, but got {value!r}.")
     return value
 
 
