@@ -55,6 +55,8 @@ class SharedMemoryArray(np.ndarray[Any, Any]):
     def __new__(cls, shape: Iterable[int], dtype: npt.DTypeLike = float) -> Self:
         """Make an array of zeros in a new block."""
         shape = tuple(shape)
+        if np.dtype(dtype).hasobject:
+            raise ValueError("Shared memory cannot hold Python objects: another process has none.")
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize
         if not nbytes:
             raise ValueError(f"Shared memory cannot hold an array without bytes: shape {shape}.")
@@ -84,7 +86,9 @@ class SharedMemoryArray(np.ndarray[Any, Any]):
         self._shm = base if base is not None and np.may_share_memory(self, obj) else None
 
     def __array_wrap__(self, obj: Any, context: Any = None, return_scalar: bool = False) -> Any:
-        return obj[()] if return_scalar else np.asarray(obj)
+        if obj is self:
+            return obj  # The result was written into this array, as by `+=`.
+        return obj[()] if return_scalar or not obj.ndim else np.asarray(obj)
 
     @property
     def shm(self) -> shared_memory.SharedMemory | None:
@@ -94,25 +98,24 @@ class SharedMemoryArray(np.ndarray[Any, Any]):
     @property
     def metadata(self) -> SharedMemoryArrayMetadata:
         """What another process needs to open this array."""
-        if self._shm is None or not self._is_whole_block():
+        if self._shm is None or not self._begins(self._shm):
             raise ValueError(
                 "Only a whole array in shared memory can be opened by its name, not a copy or a"
                 " part of one."
             )
         return SharedMemoryArrayMetadata(self._shm.name, self.shape, self.dtype)
 
-    def _is_whole_block(self) -> bool:
-        assert self._shm is not None and self._shm.buf is not None
-        block = np.frombuffer(self._shm.buf, dtype=np.uint8)
-        start = block.__array_interface__["data"][0]
-        return bool(self.__array_interface__["data"][0] == start and self.flags.c_contiguous)
+    def _begins(self, shm: shared_memory.SharedMemory) -> bool:
+        """Say whether this array is what a block begins with, so that its name leads here."""
+        block: np.ndarray[Any, Any] = np.ndarray((1,), np.uint8, buffer=shm.buf)
+        return bool(self.flags.c_contiguous) and self.ctypes.data == block.ctypes.data
 
     def unlink_on_del(self) -> None:
         """Remove the block when this array is collected."""
         self._unlink_on_del = True
 
     def __reduce__(self) -> Any:
-        if self._shm is None or not self._is_whole_block():
+        if self._shm is None or not self._begins(self._shm):
             return super().__reduce__()
         return type(self).from_metadata, (self.metadata,)
 
