@@ -251,9 +251,12 @@ class ForkLauncher:
 class _SpawnedWorker:
     """A worker in an interpreter of its own."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", sock: socket.socket) -> None:
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", sock: socket.socket, launcher: "SpawnLauncher"
+    ) -> None:
         self.socket = sock
         self._process = process
+        self._launcher = launcher
 
     def exit_code(self) -> int | None:
         self._process.kill()
@@ -261,15 +264,7 @@ class _SpawnedWorker:
 
     def abandon(self) -> None:
         # Somebody has to wait for it, or it stays behind as a zombie.
-        threading.Thread(target=_bury, args=(self._process,), daemon=True).start()
-
-
-def _bury(process: "subprocess.Popen[bytes]") -> None:
-    try:
-        process.wait(0.5)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        self._launcher.bury(self._process)
 
 
 class SpawnLauncher:
@@ -279,6 +274,7 @@ class SpawnLauncher:
         self.memory_kind = memory.choose_kind()
         self._shared = _SharedCopies(self.memory_kind)
         self._pid = os.getpid()
+        self._ending: set[subprocess.Popen[bytes]] = set()
 
     @property
     def is_alive(self) -> bool:
@@ -302,18 +298,34 @@ class SpawnLauncher:
                     env=_environ(),
                     process_group=0,
                 )
-        return _SpawnedWorker(process, ours)
+        return _SpawnedWorker(process, ours, self)
 
     def copy(self, program: Program) -> tuple[ProgramCopy, list[int]]:
         if program.inline is not None:
             return ProgramCopy(program.sizes, inline=program.inline), []
         return self._shared.copy(program)
 
+    def bury(self, process: "subprocess.Popen[bytes]") -> None:
+        """See to it that a worker ends, which has been told so."""
+        self._ending.add(process)
+        with contextlib.suppress(RuntimeError):  # The program is ending: `close` comes next.
+            threading.Thread(target=self._wait, args=(process,), daemon=True).start()
+
+    def _wait(self, process: "subprocess.Popen[bytes]") -> None:
+        try:
+            process.wait(0.5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._ending.discard(process)
+
     def close(self) -> None:
-        pass  # Workers end when their sockets do.
+        for process in list(self._ending):
+            self._wait(process)
 
     def disown(self) -> None:
-        pass
+        for process in self._ending:
+            process.returncode = 0
 
 
 _current: Launcher | None = None
