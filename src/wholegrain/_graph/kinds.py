@@ -208,6 +208,9 @@ def add_read_note(error: BaseException, dataset: MapDataset[Any], index: int) ->
             stage, at = found["self"], found["index"]
         traceback = traceback.tb_next
     try:
+        if isinstance(error, ZeroDivisionError) and not len(stage):
+            add_stage_note(error, f"{stage} is empty: there is no element to read.")
+            return stage
         source = stage.source_index(at)
     except Exception:
         source = at

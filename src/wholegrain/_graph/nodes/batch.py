@@ -1,5 +1,6 @@
 """Several elements stacked into one."""
 
+import contextlib
 import functools
 import operator
 from collections.abc import Callable, Sequence
@@ -74,7 +75,13 @@ class BatchMapDataset(OneParentMapNode[T]):
             rows: Any = self.parent.gather(members)
             if rows is not None:
                 return rows  # type: ignore[no-any-return]
-        return self._batch(self.parent.getitems(members))  # type: ignore[no-any-return]
+        return self._batch(self._read_members(members))  # type: ignore[no-any-return]
+
+    def _read_members(self, members: Indices) -> Sequence[Any]:
+        with contextlib.suppress(Exception):
+            return self.parent.getitems(members)
+        # Read one by one, the one that fails can say which it is.
+        return [self.parent.getitem(member) for member in members.tolist()]
 
     def getitems(self, indices: Indices) -> Sequence[T | None]:
         if not self._length:
