@@ -173,7 +173,7 @@ class BrokenMapDataset(SquaresMapDataset):
         ("changes", r"ds\[2\], read a second time.*expected: 3\nfound: 15"),
         ("ends", r"ds\[6\] \(epoch 1\) could not be read: IndexError: 6 is too much"),
         ("sorts", r"ds.getitems\(.*\)\[0\], the element at index 11.*expected: 11\nfound: 0"),
-        ("unique", r"len\(\) of ds.getitems\(.*expected: 12\nfound: "),
+        ("unique", r"(asked for 12 elements, but returned|expected: 12\nfound:) "),
         ("numpy", r"the type is numpy.int64, not int"),
     ],
 )
@@ -250,7 +250,10 @@ class BrokenIterator(wg.DatasetIterator[int]):
         ("exposes", r"The state after 0 elements, after going on,.*expected: .*0.*found: .*6"),
         ("counts", r"The state after 0 elements cannot be written as JSON"),
         ("moves", r"get_state\(\), called again after 0 elements"),
-        ("rounds", r"step 1 was restored into a fresh iterator: get_state\(\)"),
+        (
+            "rounds",
+            r"step 1 .* a fresh iterator: get_state\(\) is .*0.*expected: 1\nfound: 0",
+        ),
         ("keeps", r"the state that was passed to set_state, later,"),
         ("refuses", r"step 3 .*set_state\({'position': 3}\) failed: KeyError: 'odd'"),
         ("late", r"step 6 .* goes on after its end.*found: 5"),

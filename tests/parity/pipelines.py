@@ -11,6 +11,7 @@ They stay away from what Grain gets wrong, since there the two packages differ o
 - seeds above `multithread_prefetch`, which Grain does not see;
 - weights of a named mixture in another order than its datasets;
 - elements of unequal structure, or missing ones, in a batch;
+- `sequential_slice` behind stages that look at lengths or indices;
 - batches of an infinite MapDataset, whose length Grain computes in floating point.
 """
 
@@ -384,8 +385,10 @@ def _thread_prefetch(draw: Draw, ds: Draft, _: int) -> Draft:
 
 
 def _multithread_prefetch(draw: Draw, ds: Draft, _: int) -> Draft:
-    # Cutting the sources changes lengths; stages that look at them keep the old ones in Grain.
-    sequential = _ops(ds.recipe) <= _ONE_TO_ONE and draw(st.booleans())
+    # Cutting the sources changes lengths; stages that look at them keep the old ones in Grain. And
+    # it changes indices, so that all workers draw the same numbers in Grain.
+    cut_alike = _ops(ds.recipe) <= _ONE_TO_ONE and not _draws_by_index(ds.recipe)
+    sequential = cut_alike and draw(st.booleans())
     args = {"threads": draw(st.integers(1, 3)), "size": 1, "sequential": sequential}
     spec = ("ragged", ds.spec[1]) if _is_batch(ds.spec) else ds.spec if ds.stackable else None
     known = {"spec": spec, "length": -1, "hides_seed": ds.seeded}
@@ -395,6 +398,12 @@ def _multithread_prefetch(draw: Draw, ds: Draft, _: int) -> Draft:
 def _can_be_cut(ds: Draft) -> bool:
     # A part may be empty, and an empty dataset must not be repeated forever, nor interleaved.
     return not (_interleaves(ds) or ds.recipe.contains("iter_repeat", epochs=None))
+
+
+def _draws_by_index(recipe: Recipe) -> bool:
+    if recipe.op == "to_iter_dataset":
+        return recipe.contains("random_map")
+    return any(_draws_by_index(parent) for parent in recipe.parents)
 
 
 def _interleaves(ds: Draft) -> bool:

@@ -48,7 +48,8 @@ def _fails_at(*bad: int) -> Any:
 
 def _collect(it: Any, most: int = 50) -> tuple[list[Any], list[str]]:
     """Return elements and errors, going on after each error."""
-    elements, errors = [], []
+    elements: list[Any] = []
+    errors: list[str] = []
     for _ in range(most):
         try:
             elements.append(next(it))
@@ -74,7 +75,7 @@ def test_a_failing_element_of_a_map_dataset_is_consumed(num_threads: int) -> Non
 
 @pytest.mark.parametrize("prefetch_buffer_size", [0, 1, 4])
 def test_a_failing_element_is_consumed_behind_a_thread(prefetch_buffer_size: int) -> None:
-    ds = X.ThreadPrefetchIterDataset(
+    ds: Any = X.ThreadPrefetchIterDataset(
         _iterate(6).map(_fails_at(2)), prefetch_buffer_size=prefetch_buffer_size
     )
     it = iter(ds)
@@ -103,7 +104,7 @@ def _first(it: Any, count: int) -> Iterator[Any]:
 
 
 def test_a_batch_drops_what_it_had_collected_before_an_error() -> None:
-    it = iter(_iterate(7).map(_fails_at(1)).batch(3))
+    it: Any = iter(_iterate(7).map(_fails_at(1)).batch(3))
     elements, errors = _collect(it)
     assert errors == ["cannot do 1"]
     assert [batch.tolist() for batch in elements] == [[2, 3, 4], [5, 6]]
@@ -117,7 +118,7 @@ def test_an_error_in_one_component_does_not_end_a_mixture() -> None:
 
 
 def test_a_window_starts_again_after_an_error() -> None:
-    ds = X.WindowShuffleIterDataset(_iterate(8).map(_fails_at(1)), window_size=4, seed=7)
+    ds: Any = X.WindowShuffleIterDataset(_iterate(8).map(_fails_at(1)), window_size=4, seed=7)
     elements, errors = _collect(iter(ds))
     assert errors == ["cannot do 1"]
     assert sorted(elements) in ([0, 2, 3, 4, 5, 6, 7], [2, 3, 4, 5, 6, 7])
@@ -144,14 +145,14 @@ def test_interleave_rewinds_after_its_end() -> None:
 
 
 def test_what_is_interleaved_can_be_repeated() -> None:
-    ds = X.RepeatIterDataset(_interleaved(), num_epochs=3)
+    ds: Any = X.RepeatIterDataset(_interleaved(), num_epochs=3)
     assert list(ds) == [0, 10, 1, 11, 12, 13] * 3
     check_iter_dataset(ds)
 
 
 def test_interleave_skips_missing_datasets_and_drains_the_others() -> None:
     datasets = wg.MapDataset.range(5).filter(lambda x: x % 2 == 0)
-    ds = X.InterleaveIterDataset(
+    ds: Any = X.InterleaveIterDataset(
         datasets.map(lambda x: _iterate(10 * x, 10 * x + 3)), cycle_length=2
     )
     assert list(ds) == [0, 20, 1, 21, 2, 22, 40, 41, 42]
@@ -165,7 +166,7 @@ def test_interleave_of_nothing_is_empty_and_needs_a_cycle() -> None:
 
 
 def test_a_flat_map_forgets_its_parts_at_the_end() -> None:
-    ds = X.FlatMapIterDataset(_iterate(3), Parts())
+    ds: Any = X.FlatMapIterDataset(_iterate(3), Parts())
     it = iter(ds)
     end = [it.get_state() for _ in it][-1]
     _ = next(it, None)
@@ -183,7 +184,7 @@ def test_a_flat_map_takes_generators() -> None:
 
 
 def test_rebatch_restored_at_its_end_is_at_its_end() -> None:
-    ds = X.RebatchIterDataset(_iterate(8).batch(4), 4)
+    ds: Any = X.RebatchIterDataset(_iterate(8).batch(4), 4)
     it = iter(ds)
     assert len([next(it), next(it)]) == 2
     restored = iter(ds)
@@ -205,7 +206,8 @@ def test_repeating_nothing_forever_ends() -> None:
 def test_windows_by_index_hold_every_element_of_an_epoch(
     length: int, window_size: int, seed: int
 ) -> None:
-    ds = X.WindowShuffleMapDataset(wg.MapDataset.range(length), window_size=window_size, seed=seed)
+    parent = wg.MapDataset.range(length)
+    ds: Any = X.WindowShuffleMapDataset(parent, window_size=window_size, seed=seed)
     for epoch in (-2, -1, 0, 1, 2):
         indices = range(epoch * length, (epoch + 1) * length)
         elements = [ds[index] for index in indices]
@@ -227,6 +229,32 @@ def test_seeds_are_seen_through_prefetching() -> None:
     for num_threads in (1, 2, 3):
         prefetched = X.multithread_prefetch(ds, num_threads, 1)
         assert list(prefetched.random_map(draw)) == expected
+
+
+def _noisy(element: int, rng: np.random.Generator) -> tuple[int, float]:
+    return element, float(rng.random())
+
+
+_RANGE = wg.MapDataset.range(11)
+_CUT: dict[str, wg.MapDataset[Any]] = {
+    "range": _RANGE,
+    "random_map": _RANGE.random_map(_noisy, seed=1),
+    "map": _RANGE.map(lambda x: (x, 0)),
+    "slice": _RANGE[1::2],
+    "repeat": _RANGE.repeat(2),
+    "mix": wg.MapDataset.mix([_RANGE, wg.MapDataset.range(100, 111)]),
+    "concatenate": wg.MapDataset.concatenate([_RANGE, wg.MapDataset.range(100, 104)]),
+    "zip": X.ZipMapDataset([_RANGE, wg.MapDataset.range(100, 111)]),
+    "batch": _RANGE.batch(1).map(lambda batch: batch.tolist()),
+}
+
+
+@pytest.mark.parametrize("name", _CUT)
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+def test_each_part_of_a_sequential_slice_is_read_once(name: str, num_threads: int) -> None:
+    ds = _CUT[name]
+    cut = X.multithread_prefetch(ds.to_iter_dataset(), num_threads, 1, sequential_slice=True)
+    assert sorted(cut, key=str) == sorted(ds, key=str)
 
 
 def test_weights_belong_to_the_datasets_of_their_name() -> None:
@@ -262,10 +290,10 @@ def test_elements_of_unequal_structure_are_not_stacked(elements: list[Any]) -> N
 
 
 def test_missing_elements_are_not_stacked_by_index() -> None:
-    ds = wg.MapDataset.range(4).map(lambda x: None if x == 1 else x).batch(2)
+    ds: Any = wg.MapDataset.range(4).map(lambda x: None if x == 1 else x).batch(2)
     with pytest.raises(ValueError, match="None"):
         ds[0]
-    assert ds[1].tolist() == [2, 3]  # type: ignore[union-attr]
+    assert ds[1].tolist() == [2, 3]
 
 
 def test_batches_of_an_infinite_dataset_are_counted_exactly() -> None:
@@ -274,7 +302,7 @@ def test_batches_of_an_infinite_dataset_are_counted_exactly() -> None:
 
 
 def test_the_spec_of_a_rebatched_dataset_knows_about_the_last_batch() -> None:
-    ds = wg.MapDataset.range(10).batch(4).to_iter_dataset()
+    ds: Any = wg.MapDataset.range(10).batch(4).to_iter_dataset()
     assert X.get_element_spec(X.RebatchIterDataset(ds, 3)).shape == (None,)
     assert X.get_element_spec(X.RebatchIterDataset(ds, 3, drop_remainder=True)).shape == (3,)
 
@@ -317,7 +345,7 @@ def _wait_for(seen: list[int], count: int) -> None:
 def test_a_fresh_interleave_starts_to_prefetch() -> None:
     seen: list[int] = []
     datasets = [_iterate(0, 3).map(_reads(seen)), _iterate(10, 13).map(_reads(seen))]
-    it = iter(X.InterleaveIterDataset(datasets, cycle_length=2))
+    it: Any = iter(X.InterleaveIterDataset(datasets, cycle_length=2))
     it.start_prefetch()
     _wait_for(seen, 2)
     assert {0, 10} <= set(seen)
@@ -326,7 +354,8 @@ def test_a_fresh_interleave_starts_to_prefetch() -> None:
 
 def test_a_buffer_of_size_zero_does_not_prefetch() -> None:
     seen: list[int] = []
-    it = iter(X.ThreadPrefetchIterDataset(_iterate(4).map(_reads(seen)), prefetch_buffer_size=0))
+    parent = _iterate(4).map(_reads(seen))
+    it: Any = iter(X.ThreadPrefetchIterDataset(parent, prefetch_buffer_size=0))
     it.start_prefetch()
     assert next(it) == 0
     assert seen == [0]
