@@ -8,7 +8,12 @@ from typing import Any, TypeVar
 
 import wholegrain as wg
 
-R = TypeVar("R")
+Result = TypeVar("Result")
+
+# Untyped: the tests look at what types do not say.
+R: Any = wg.MapDataset.range
+source: Any = wg.MapDataset.source
+X: Any = wg.experimental
 
 END = "the end"
 
@@ -84,7 +89,7 @@ def outcomes(it: Any, limit: int = 1000) -> list[Any]:
 def outcomes_and_states(it: wg.DatasetIterator[Any]) -> list[tuple[Any, Any]]:
     """Return what each `next` gave, with the state after it."""
     found: list[tuple[Any, Any]] = []
-    while not found or found[-1][0] != END:
+    while not found or found[-1][0] is not END:
         (outcome, *_) = outcomes(it, limit=1)
         found.append((outcome, it.get_state()))
         assert len(found) < 1000
@@ -120,9 +125,9 @@ def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
     return True
 
 
-def finishes(function: Callable[[], R], seconds: float = 60.0) -> R:
+def finishes(function: Callable[[], Result], seconds: float = 60.0) -> Result:
     """Run `function` in a thread of its own, so that a deadlock fails one test only."""
-    results: list[R] = []
+    results: list[Result] = []
     errors: list[BaseException] = []
 
     def run() -> None:
