@@ -42,6 +42,7 @@ class Handles(Generic[H]):
 
     def _start(self) -> None:
         self._lock = threading.Lock()
+        self._opening: dict[int, threading.Lock] = {}
         self._handles: dict[int, H] = {}
         self._pid = os.getpid()
 
@@ -55,13 +56,19 @@ class Handles(Generic[H]):
 
     def _open_once(self, number: int) -> H:
         with self._lock:
+            opening = self._opening.setdefault(number, threading.Lock())
+        # Others wait for this file only, and meanwhile open theirs.
+        with opening:
             handle = self._handles.get(number)
-            if handle is None:
+            if handle is not None:
+                return handle
+            handle = self._open(number)
+            with self._lock:
                 while len(self._handles) >= self._most:
                     del self._handles[next(iter(self._handles))]
-                handle = self._open(number)
                 self._handles[number] = handle
-            return handle
+                self._opening.pop(number, None)
+        return handle
 
     def close(self) -> None:
         """Close all handles. Later reads open them again."""
