@@ -12,6 +12,12 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+
+# Leaves by any rule: most elements are of these, and need no further look.
+_LEAVES = frozenset({np.ndarray, int, float, bool, str, bytes, np.int64, np.float32, np.float64})
+
 
 class StructureMismatchError(ValueError):
     """Elements that belong together have different containers, keys or lengths."""
@@ -38,6 +44,8 @@ def zip_leaves(function: Callable[[list[Any]], Any], trees: Sequence[Any]) -> An
     """
     first = trees[0]
     kind = type(first)
+    if kind in _LEAVES:
+        return function(list(trees))
     if kind is dict:
         return {
             key: zip_leaves(function, [tree[key] for tree in trees])

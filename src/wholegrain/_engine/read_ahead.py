@@ -305,7 +305,9 @@ class ReadAhead(Generic[T]):
         """Choose the size of the next chunk by the time and memory that this one took."""
         if isinstance(chunk, Failure):
             return
-        fitting = int(cost.count * seconds / max(cost.wall, 1e-9))
+        # On a busy machine the clock also counts the time of others.
+        took = cost.wall if cost.waited else cost.cpu
+        fitting = int(cost.count * seconds / max(took, 1e-9))
         size = max(1, min(fitting, cost.count * _GROWTH, largest))
         if size > self._chunk_size and len(chunk):
             size = max(1, min(size, _CHUNK_BYTES // max(1, self._size_of(chunk[0]))))
