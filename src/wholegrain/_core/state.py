@@ -7,10 +7,18 @@ import numpy as np
 
 def copy_state(state: Any) -> Any:
     """Return a state that shares nothing with `state` which could change."""
+    # Most of a state is numbers: they are not worth a call each.
     if type(state) is dict:
-        return {key: copy_state(value) for key, value in state.items()}
+        copy = state.copy()
+        for key, value in state.items():
+            if type(value) is dict or type(value) is list:
+                copy[key] = copy_state(value)
+        return copy
     if type(state) is list:
-        return [copy_state(value) for value in state]
+        return [
+            copy_state(value) if type(value) is dict or type(value) is list else value
+            for value in state
+        ]
     return state
 
 

@@ -255,6 +255,8 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         return self._base + self._positions[self._cursor - 1] + 1
 
     def get_state(self) -> State:
+        if self._sparse_chunk is None:
+            return {"next_index": self._base + self._cursor}
         return {"next_index": self._next_index()}
 
     def set_state(self, state: State) -> None:
