@@ -39,4 +39,4 @@ def data_loader(grain: Any) -> Epoch:
     return epoch
 
 
-case.target(over="grain", at_least=10)
+case.target(over="grain", at_least=20)

@@ -79,5 +79,5 @@ def pyarrow_take(_: Any) -> Epoch:
     return epoch
 
 
-in_order.target(over="grain", at_least=1)
+in_order.target(over="grain", at_least=5)
 shuffled.target(over="pyarrow take", at_least=1)
