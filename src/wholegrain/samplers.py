@@ -2,12 +2,13 @@
 
 import operator
 import sys
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from wholegrain._core.permute import shuffle_index, shuffle_indices
 from wholegrain._core.types import Indices
+from wholegrain._core.whole_number import whole_number
 from wholegrain.record import RecordMetadata
 from wholegrain.sharding import NoSharding, ShardOptions, even_split
 
@@ -66,15 +67,6 @@ class _BuiltInSampler:
         raise NotImplementedError
 
 
-def _whole_number(name: str, value: Any) -> int:
-    if isinstance(value, int):
-        return value  # As it is: it is part of how the sampler is named in states.
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"`{name}` has to be a whole number, but got {value!r}.") from None
-
-
 class SequentialSampler(_BuiltInSampler):
     """All records once, in the order of the source. Shards take turns.
 
@@ -90,9 +82,9 @@ class SequentialSampler(_BuiltInSampler):
         shard_options: ShardOptions = NoSharding(),  # noqa: B008  (immutable)
         seed: int | None = None,
     ) -> None:
-        self._num_records = _whole_number("num_records", num_records)
+        self._num_records = whole_number("num_records", num_records)
         self._shard_options = shard_options
-        self._seed = None if seed is None else _whole_number("seed", seed)
+        self._seed = None if seed is None else whole_number("seed", seed)
         count = shard_options.shard_count
         whole = self._num_records // count * count
         self._max_index = whole if shard_options.drop_remainder else self._num_records
@@ -132,13 +124,13 @@ class IndexSampler(_BuiltInSampler):
         num_epochs: int | None = None,
         seed: int | None = None,
     ) -> None:
-        self._num_records = _whole_number("num_records", num_records)
+        self._num_records = whole_number("num_records", num_records)
         if self._num_records <= 0:
             raise ValueError(
                 f"`IndexSampler` needs at least one record, but got num_records={num_records}."
             )
         if num_epochs is not None:
-            num_epochs = _whole_number("num_epochs", num_epochs)
+            num_epochs = whole_number("num_epochs", num_epochs)
             if num_epochs <= 0:
                 raise ValueError(
                     f"`IndexSampler` needs at least one epoch, but got num_epochs={num_epochs}."
@@ -147,7 +139,7 @@ class IndexSampler(_BuiltInSampler):
         if shuffle and seed is None:
             raise ValueError("`IndexSampler(shuffle=True)` needs a seed: pass `seed=...`.")
         if seed is not None:
-            seed = _whole_number("seed", seed)
+            seed = whole_number("seed", seed)
             if not 0 <= seed < 2**32:
                 raise ValueError(
                     f"`IndexSampler` needs a seed from 0 to 2**32 - 1, but got seed={seed}."

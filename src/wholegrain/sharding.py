@@ -4,6 +4,7 @@ import sys
 from dataclasses import dataclass
 
 from wholegrain._core.log import logger
+from wholegrain._core.whole_number import whole_number
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class ShardOptions:
     drop_remainder: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("shard_index", "shard_count"):
+            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
         if self.shard_count <= 0:
             raise ValueError(
                 f"There has to be at least one shard, but got shard_count={self.shard_count}."

@@ -201,7 +201,8 @@ def test_a_recorded_state_restores_into_fresh_and_running_iterators(case: dict[s
             if state is None:
                 continue
             with iter(loader) as fresh:
-                for it in (fresh, used):
+                # Workers take a while to start: then one fresh iterator is enough.
+                for it in (fresh, used) if key == "1" or not case["workers"] else (used,):
                     it.set_state(state)
                     # A flat map forgets at its end how many parts the last element had.
                     if not (key == "after_stop" and case["ops"][0]["op"] == "flat"):

@@ -10,11 +10,11 @@ from typing import Any
 
 from wholegrain import transforms
 from wholegrain._graph.iter_dataset import IterDataset
-from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
+from wholegrain._graph.nodes.batch import check_batch_size
 from wholegrain._loader.iterator import DataLoaderIterator
-from wholegrain._loader.legacy import Operation
+from wholegrain._loader.legacy import BatchOperation, Operation
 from wholegrain._loader.operations import DataIterDataset, OperationIterDataset
-from wholegrain._loader.records import SampledMapDataset, count_places
+from wholegrain._loader.records import RecordsIterDataset, SampledMapDataset, count_places
 from wholegrain.options import MultiprocessingOptions, ReadOptions
 from wholegrain.samplers import IndexSampler, Sampler, SequentialSampler
 from wholegrain.sharding import NoSharding, ShardOptions
@@ -70,7 +70,7 @@ class DataLoader:
             per_worker_buffer_size=worker_buffer_size,
             enable_profiling=enable_profiling,
         )
-        _check_operations(self._operations, sampler)
+        _check_operations(self._operations)
         _warn_if_longer(sampler, data_source)
         self._dataset = self._pipeline()
 
@@ -89,7 +89,7 @@ class DataLoader:
         records = SampledMapDataset(
             self._data_source, self._sampler, options, count_places(self._sampler)
         )
-        ds: IterDataset[Any] = PrefetchIterDataset(records, self._read_options, allow_nones=True)
+        ds: IterDataset[Any] = RecordsIterDataset(records, self._read_options, allow_nones=True)
         for operation in self._operations:
             ds = OperationIterDataset(ds, operation, options.shard_count)
         ds = DataIterDataset(ds)
@@ -102,7 +102,7 @@ class DataLoader:
         return DataLoaderIterator(self, None)
 
 
-def _determine_worker_count(worker_count: int | None) -> int:
+def _determine_worker_count(worker_count: Any) -> int:
     if worker_count is None:
         processors = os.cpu_count()
         if processors is None:
@@ -111,10 +111,10 @@ def _determine_worker_count(worker_count: int | None) -> int:
                 " not tell. Pass a number."
             )
         return processors
-    if isinstance(worker_count, float) and worker_count == int(worker_count):
+    if isinstance(worker_count, float) and worker_count.is_integer():
         worker_count = int(worker_count)
     try:
-        count = operator.index(worker_count)
+        count = int(operator.index(worker_count))
     except TypeError:
         raise TypeError(
             f"`worker_count` has to be a whole number, but got {worker_count!r}."
@@ -145,19 +145,17 @@ def _shard_options(given: ShardOptions | None, sampler: Any) -> ShardOptions:
     return options
 
 
-def _check_operations(operations: Sequence[Any], sampler: Any) -> None:
+def _check_operations(operations: Sequence[Any]) -> None:
     grouped: str | None = None
     for operation in operations:
-        if isinstance(operation, transforms.Batch) and operation.batch_size <= 0:
-            raise ValueError(
-                f"A batch needs at least one element, but got batch_size={operation.batch_size}."
-            )
+        if isinstance(operation, transforms.Batch):
+            check_batch_size(operation.batch_size)
         if isinstance(operation, transforms.MapWithIndex) and grouped:
             raise ValueError(
                 f"`MapWithIndex` cannot follow {grouped} in a DataLoader: what comes out of that"
                 " has no index of its own. Put it before."
             )
-        if isinstance(operation, (transforms.Batch, transforms.FlatMap)):
+        if isinstance(operation, (transforms.Batch, transforms.FlatMap, BatchOperation)):
             grouped = f"`{type(operation).__name__}`"
 
 
@@ -184,7 +182,7 @@ def _warn_if_longer(sampler: Any, source: Any) -> None:
         return
     try:
         length = len(source)
-    except TypeError:
+    except Exception:  # Reading will tell what is wrong with it.
         return
     if length and sampler.num_records > length:
         warnings.warn(

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
 from wholegrain._graph import saving
+from wholegrain._loader import naming
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -16,9 +14,6 @@ if TYPE_CHECKING:
     from wholegrain._loader.data_loader import DataLoader
 
 _VERSION = 2
-
-# What differs between two runs although the object is the same.
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class DataLoaderIterator:
@@ -105,18 +100,17 @@ class DataLoaderIterator:
             "last_worker_index": last_worker,
             "worker_count": self._workers,
             "sampler": repr(loader._sampler),  # noqa: SLF001
-            "data_source": source_repr(loader._data_source),  # noqa: SLF001
+            "data_source": naming.source_name(loader._data_source),  # noqa: SLF001
         }
 
-    def _validate(self, state: dict[str, Any]) -> None:
+    def _validate(self, state: Any) -> None:
+        """Raise unless the state is one of this loader's."""
         loader = self._data_loader
+        if not isinstance(state, dict):
+            raise ValueError(f"A state is the JSON of a dict, but got that of {state!r}.")
+        self._check_kind(state)
         if loader.has_flat_map:
             return
-        if "next_index" in state or "parent" in state or "parents" in state:
-            raise ValueError(
-                "This state is that of a dataset iterator, not of a DataLoader with these"
-                f" operations: it has the keys {sorted(state)}."
-            )
         if state.get("version", _VERSION) != _VERSION:
             raise ValueError(
                 f"The state has version {state['version']}, but this release writes and reads"
@@ -128,14 +122,27 @@ class DataLoaderIterator:
                 f"{state['worker_count']}, but this DataLoader has worker_count={self._workers}."
                 " Restore it with the same number."
             )
-        self._compare("sampler", state["sampler"], repr(loader._sampler))  # noqa: SLF001
-        self._compare("data_source", state["data_source"], source_repr(loader._data_source))  # noqa: SLF001
+        naming.check_same("sampler", state["sampler"], repr(loader._sampler))  # noqa: SLF001
+        own = naming.source_name(loader._data_source)  # noqa: SLF001
+        naming.check_same("data_source", state["data_source"], own)
 
-    def _compare(self, name: str, saved: str, own: str) -> None:
-        if comparable(saved) != comparable(own):
+    def _check_kind(self, state: dict[str, Any]) -> None:
+        """Raise if the state is one of another kind of iterator."""
+        of_loader = "last_seen_indices" in state or "worker_count" in state
+        if not self._data_loader.has_flat_map:
+            if not of_loader:
+                raise ValueError(
+                    "The state is not one of a DataLoader without a FlatMap, but of a dataset's"
+                    f" iterator or of another loader: it has the keys {sorted(state)}."
+                )
+        elif of_loader:
             raise ValueError(
-                f"The state was taken with another `{name}`:\n    {saved}\nbut this DataLoader"
-                f" has\n    {own}\nIf they are the same, give the class a `__repr__` that says so."
+                "The state was taken from a DataLoader without a FlatMap, but this one has one."
+            )
+        elif ("iterators_in_use_states" if self._workers else "parent") not in state:
+            raise ValueError(
+                "The state is not one of a DataLoader with a FlatMap and worker_count="
+                f"{self._workers}: it has the keys {sorted(state)}."
             )
 
     def _go_to(self, state: dict[str, Any]) -> None:
@@ -175,18 +182,3 @@ class DataLoaderIterator:
 
     def __str__(self) -> str:
         return f"PyGrainDatasetIterator(state={self._state_text()})"
-
-
-def source_repr(source: Any) -> str:
-    """Return how a source is named in a state: never by its data."""
-    if isinstance(source, (list, tuple, np.ndarray)):
-        return str(type(source))
-    return repr(source)
-
-
-def comparable(text: str) -> str:
-    """Return what two representations of the same object have in common."""
-    shared = re.match(r"SharedMemoryDataSource\(", text)
-    if shared:
-        return "SharedMemoryDataSource"
-    return _ADDRESS.sub("", text)

@@ -158,7 +158,9 @@ class BatchOperation:
 
 def _same_structure(first: Any, second: Any) -> bool:
     try:
-        tree.map_leaves(lambda *leaves: None, first, second)
-    except ValueError:
+        # Both ways: a container may stand where the other has a leaf.
+        tree.zip_leaves(len, [first, second])
+        tree.zip_leaves(len, [second, first])
+    except tree.StructureMismatchError:
         return False
-    return len(tree.leaves(first)) == len(tree.leaves(second))
+    return True

@@ -14,6 +14,7 @@ from wholegrain._graph.nodes.batch import BatchDatasetIterator
 from wholegrain._graph.nodes.filter import FilterDatasetIterator
 from wholegrain._graph.nodes.flat_map import FlatMapDatasetIterator
 from wholegrain._loader.legacy import BatchOperation
+from wholegrain._loader.metadata import KeylessMetadata
 from wholegrain.record import Record, RecordMetadata
 
 BatchFn = Callable[[Sequence[Any]], Any]
@@ -143,30 +144,12 @@ class _BatchIterator(BatchDatasetIterator[Record[Any]]):
 
     def _batch(self, batch_fn: BatchFn) -> Record[Any]:
         records = self._members()
-        batch = batch_fn([record.data for record in records])
-        return Record(_LastMetadata(records[-1].metadata), batch)
-
-
-class _LastMetadata(RecordMetadata):
-    """A batch's metadata: that of its last record, whose generator is made if it is used."""
-
-    __slots__ = ("_last",)
-
-    def __init__(self, last: RecordMetadata) -> None:
-        self.index = last.index
-        self.record_key = None
-        self._last = last
-
-    @property
-    def rng(self) -> Any:
-        return self._last.rng
-
-    @rng.setter
-    def rng(self, rng: Any) -> None:
-        self._last.rng = rng
-
-    def __reduce__(self) -> Any:
-        return RecordMetadata, (self.index, None, self.rng)
+        try:
+            batch = batch_fn([record.data for record in records])
+        except Exception as error:
+            self.explain(error, self._batch_fn)
+            raise
+        return Record(KeylessMetadata(records[-1].metadata), batch)
 
 
 class _LegacyIterator(TransformIterator[Record[Any]]):
@@ -179,19 +162,29 @@ class _LegacyIterator(TransformIterator[Record[Any]]):
         super().__init__(parent)
         if not callable(operation):
             raise TypeError(
-                f"An operation has to be a transformation of `wholegrain.transforms`, or callable,"
+                "An operation has to be a transformation of `wholegrain.transforms`, or callable,"
                 f" but got {operation!r}."
             )
         self._operation = operation
-        self._records: Iterator[Record[Any]] = iter(operation(parent))
+        self._start()
+
+    def _start(self) -> None:
+        self._records: Iterator[Record[Any]] = iter(self._operation(self.parent))
 
     def __next__(self) -> Record[Any]:
-        return next(self._records)
+        try:
+            return next(self._records)
+        except StopIteration:
+            raise
+        except Exception:
+            # A generator has ended with its error. Go on behind the record that failed.
+            self._start()
+            raise
 
     def set_state(self, state: State) -> None:
         super().set_state(state)
         # Started anew: it may hold records of another place, or have ended.
-        self._records = iter(self._operation(self.parent))
+        self._start()
 
 
 class DataIterDataset(OneParentIterNode[Any]):

@@ -1,5 +1,6 @@
 """The records of a source in the order of a sampler, as a random-access dataset."""
 
+import operator
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -7,44 +8,16 @@ from typing import Any
 import numpy as np
 
 from wholegrain._core.types import Indices
+from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.kinds import MapNode
+from wholegrain._graph.nodes.read_ahead import PrefetchDatasetIterator, PrefetchIterDataset
 from wholegrain._graph.nodes.source import read_many
+from wholegrain._loader.metadata import SeededMetadata
 from wholegrain.record import Record, RecordMetadata
-from wholegrain.samplers import IndexSampler, SequentialSampler, record_rng
+from wholegrain.samplers import IndexSampler, SequentialSampler
 from wholegrain.sharding import ShardOptions
 
 _BUILT_IN = (IndexSampler, SequentialSampler)
-
-
-class SeededMetadata(RecordMetadata):
-    """Metadata whose random generator is made when it is first used: most records need none."""
-
-    __slots__ = ("_rng", "_seed")
-
-    def __init__(self, index: int, record_key: int | None, seed: int) -> None:
-        self.index = index
-        self.record_key = record_key
-        self._seed = seed
-        self._rng: np.random.Generator | None = None
-
-    @property
-    def rng(self) -> np.random.Generator | None:
-        """The record's own random generator."""
-        if self._rng is None:
-            self._rng = record_rng(self._seed, self.index)
-        return self._rng
-
-    @rng.setter
-    def rng(self, rng: np.random.Generator | None) -> None:
-        self._rng = rng
-
-    def remove_record_key(self) -> RecordMetadata:
-        if self.record_key is None:
-            return self
-        return RecordMetadata(index=self.index, record_key=None, rng=self.rng)
-
-    def __reduce__(self) -> Any:
-        return RecordMetadata, (self.index, self.record_key, self.rng)
 
 
 class SampledMapDataset(MapNode[Record[Any]]):
@@ -68,7 +41,8 @@ class SampledMapDataset(MapNode[Record[Any]]):
 
     def getitem(self, index: int) -> Record[Any]:
         metadata = self._metadata(index * self._shard_count + self._shard_index)
-        return Record(metadata, self._source[self._key(metadata.record_key)])
+        key = in_source(metadata.record_key, self._num_records())
+        return Record(metadata, self._source[key])
 
     def _metadata(self, place: int) -> RecordMetadata:
         sampler = self._sampler
@@ -80,43 +54,75 @@ class SampledMapDataset(MapNode[Record[Any]]):
 
     def getitems(self, indices: Indices) -> Sequence[Record[Any]]:
         places = indices * self._shard_count + self._shard_index
-        metadata: list[RecordMetadata]
         if not self._built_in:
-            metadata = [self._sampler[place] for place in places.tolist()]
-            keys = np.array([self._key(one.record_key) for one in metadata], dtype=np.int64)
+            return self._read_custom(places)
+        keys = self._sampler.record_keys(places)
+        pairs = zip(places.tolist(), keys.tolist(), strict=True)
+        seed = self._sampler.seed
+        metadata: list[RecordMetadata]
+        if seed is None:
+            metadata = [RecordMetadata(place, key) for place, key in pairs]
         else:
-            keys = self._sampler.record_keys(places)
-            pairs = zip(places.tolist(), keys.tolist(), strict=True)
-            seed = self._sampler.seed
-            if seed is None:
-                metadata = [RecordMetadata(place, key) for place, key in pairs]
-            else:
-                metadata = [SeededMetadata(place, key, seed) for place, key in pairs]
-            keys = keys % self._num_records()
+            metadata = [SeededMetadata(place, key, seed) for place, key in pairs]
+        count = self._num_records()
+        if count is not None:
+            keys = keys % count
         return list(map(Record, metadata, read_many(self._source, keys)))
 
-    def _num_records(self) -> int:
-        try:
-            return len(self._source)
-        except TypeError:  # The source does not know.
-            return sys.maxsize
+    def _read_custom(self, places: Indices) -> Sequence[Record[Any]]:
+        """Read the records that a sampler of the user's names."""
+        metadata = [self._sampler[place] for place in places.tolist()]
+        count = self._num_records()
+        keys = [in_source(one.record_key, count) for one in metadata]
+        if count is None:  # Keys may be anything that the source takes.
+            return list(map(Record, metadata, map(self._source.__getitem__, keys)))
+        return list(map(Record, metadata, read_many(self._source, np.array(keys, np.int64))))
 
-    def _key(self, key: int | None) -> int:
-        if key is None:
-            raise ValueError(
-                "The sampler returned a record without `record_key`: there is nothing to read."
-            )
-        return key % self._num_records()
+    def _num_records(self) -> int | None:
+        """Count the records of the source; None if it does not tell."""
+        try:
+            count = len(self._source)
+        except TypeError:
+            return None
+        if not count:
+            raise ZeroDivisionError("The source is empty: there is no record to read.")
+        return count
 
     def source_index(self, index: int) -> int:
         metadata = self._metadata(index * self._shard_count + self._shard_index)
-        return self._key(metadata.record_key)
+        return operator.index(in_source(metadata.record_key, self._num_records()))
 
     def __str__(self) -> str:
         return (
             f"SampledMapDataset(source={type(self._source).__name__},"
             f" sampler={type(self._sampler).__name__})"
         )
+
+
+def in_source(key: Any, num_records: int | None) -> Any:
+    """Return the key by which a source is asked: a sampler may run on past the last one."""
+    if key is None:
+        raise ValueError(
+            "The sampler returned a record without `record_key`: there is nothing to read."
+        )
+    return key if num_records is None else key % num_records
+
+
+class RecordsIterDataset(PrefetchIterDataset[Record[Any]]):
+    """The records of a shard in order."""
+
+    def open(self) -> DatasetIterator[Record[Any]]:
+        return _RecordsIterator(self._parent, self._read_options, allow_nones=True)
+
+
+class _RecordsIterator(PrefetchDatasetIterator[Record[Any]]):
+    def put_back(self, count: int) -> None:
+        """Undo the last elements of a `take`.
+
+        They are read again: operations may have changed their data in place, and drawn from
+        their generators.
+        """
+        self.set_state({"next_index": self._next_index() - count})
 
 
 def shard_length(num_places: int, options: ShardOptions) -> int:
