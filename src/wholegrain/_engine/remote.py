@@ -113,6 +113,8 @@ class RemoteIterator(Generic[T]):
     def get_state(self) -> Any:
         """Return the state after the last element that was handed out."""
         mark = self._last_mark()
+        if type(mark) is int:
+            return {worker.COUNTER: mark}
         if mark is None:
             return self._initial_state() if callable(self._initial_state) else self._initial_state
         return pickle.loads(_pickled_state(mark))

@@ -276,27 +276,37 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
     def get_state(self) -> State:
         if self._closed_state is not None:
             return copy_state(self._closed_state)  # type: ignore[no-any-return]
-        self._fill_slots()
+        if len(self._numbers) < self._cycle_length:
+            self._fill_slots()
         return self._state()
 
     def _state(self) -> State:
         """Return the state; slots without a number have not been opened yet."""
-        none_left = self._next_dataset >= self._num_datasets
+        slots, numbers = self._slots, self._numbers
+        if None in slots:
+            none_left = self._next_dataset >= self._num_datasets
+            states = [
+                copy_state(last) if iterator is None else iterator.get_state()
+                for iterator, last in zip(slots, self._last_states, strict=True)
+            ]
+            exhausted = [
+                int(iterator is None and (none_left or slot < len(numbers)))
+                for slot, iterator in enumerate(slots)
+            ]
+        else:
+            states = [iterator.get_state() for iterator in slots]  # type: ignore[union-attr]
+            exhausted = [0] * len(slots)
+        future_states = self._future_states
         state: State = {
             "next_index_in_cycle": self._next_slot,
             "next_index_in_datasets": self._next_dataset,
-            "iterators_in_use_indices": list(self._numbers),
-            "iterators_in_use_states": [
-                copy_state(last) if iterator is None else iterator.get_state()
-                for iterator, last in zip(self._slots, self._last_states, strict=True)
-            ],
-            "exhausted": [
-                int(iterator is None and (none_left or slot < len(self._numbers)))
-                for slot, iterator in enumerate(self._slots)
-            ],
-            "future_states": copy_state(self._future_states),
+            "iterators_in_use_indices": numbers.copy(),
+            "iterators_in_use_states": states,
+            "exhausted": exhausted,
+            "future_states": copy_state(future_states) if future_states else {},
         }
-        if any(number >= self._next_dataset for number in self._ended_datasets):
+        ended = self._ended_datasets
+        if ended and max(ended) >= self._next_dataset:
             state["ended_datasets"] = sorted(self._ended_datasets)
         return state
 
