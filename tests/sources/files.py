@@ -1,8 +1,11 @@
 """Small files of every format, for tests to read."""
 
 import importlib
+import os
+import random
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +73,24 @@ def write_arrow(path: Path, data: Any, batch_rows: int = 4, *, stream: bool = Fa
     with pa.OSFile(str(path), "wb") as sink, new(sink, data.schema) as writer:
         writer.write_table(data, max_chunksize=batch_rows)
     return path
+
+
+def damaged(content: bytes, rng: random.Random, size: int | None = None) -> bytes:
+    """Return a copy in which some of the first `size` bytes are different."""
+    changed = bytearray(content)
+    for _ in range(rng.randint(1, 4)):
+        changed[rng.randrange(len(content) if size is None else size)] = rng.randrange(256)
+    return bytes(changed)
+
+
+def survives(function: Callable[[], None]) -> bool:
+    """Return whether a child process gets through `function`, instead of being killed by it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            function()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0

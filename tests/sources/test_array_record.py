@@ -1,3 +1,4 @@
+import contextlib
 import hashlib
 import os
 import pickle
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.sources.files import records, write_array_record
+from tests.sources.files import damaged, records, survives, write_array_record
 from wholegrain.sources import ArrayRecordDataSource
 from wholegrain.testing import check_source
 
@@ -241,6 +242,20 @@ def test_a_damaged_record_is_named_and_the_others_are_read(tmp_path: Path) -> No
     bad = list(failed)
     with pytest.raises(RuntimeError, match=f"Record {bad[0]} of .*damaged"):
         source.__getitems__(range(50))
+
+
+def test_damage_never_ends_the_process(tmp_path: Path) -> None:
+    whole = write_array_record(tmp_path / "a", records(100)).read_bytes()
+    rng = random.Random(0)
+    path = tmp_path / "damaged"
+
+    def read_damaged() -> None:
+        for _ in range(50):
+            path.write_bytes(damaged(whole, rng))
+            with contextlib.suppress(RuntimeError):
+                list(ArrayRecordDataSource(path))
+
+    assert survives(read_damaged)
 
 
 def test_options_of_the_reader_are_passed_on(shards: list[str]) -> None:

@@ -1,3 +1,4 @@
+import contextlib
 import os
 import pickle
 import random
@@ -7,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.sources.files import table, write_arrow, write_parquet
-from tests.sources.test_parquet import COLUMNS, example
+from tests.sources.files import damaged, survives, table, write_arrow, write_parquet
+from tests.sources.test_parquet import COLUMNS, COLUMNS_TABLE, example
 from wholegrain._core.difference import difference
 from wholegrain.sources import ArrowDataSource, ParquetDataSource
 from wholegrain.testing import check_source
@@ -93,11 +94,11 @@ def test_the_repr_names_the_files(tmp_path: Path) -> None:
 
 def test_a_file_cut_off_or_of_another_format_is_named(tmp_path: Path) -> None:
     whole = write_arrow(tmp_path / "whole", example(30)).read_bytes()
-    damaged = tmp_path / "damaged"
+    other = tmp_path / "damaged"
     for content in (b"", b"abc", b"x" * 1000, *(whole[:i] for i in range(1, len(whole), 97))):
-        damaged.write_bytes(content)
+        other.write_bytes(content)
         with pytest.raises(ValueError, match="damaged' cannot be read as an Arrow file"):
-            ArrowDataSource(damaged)
+            ArrowDataSource(other)
 
 
 def test_a_missing_file_or_column_is_named(tmp_path: Path) -> None:
@@ -117,6 +118,21 @@ def test_files_with_different_columns_are_refused(tmp_path: Path) -> None:
     second = write_arrow(tmp_path / "second", table({"x": ["1"]}))
     with pytest.raises(ValueError, match=r"first' has x: int64.*second' has x: string"):
         ArrowDataSource([first, second])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_damage_never_ends_the_process(tmp_path: Path, stream: bool) -> None:
+    whole = write_arrow(tmp_path / "a", COLUMNS_TABLE, 2, stream=stream).read_bytes()
+    rng = random.Random(0)
+    path = tmp_path / "damaged"
+
+    def read_damaged() -> None:
+        for _ in range(150):
+            path.write_bytes(damaged(whole, rng))
+            with contextlib.suppress(ValueError, OSError, MemoryError, NotImplementedError):
+                list(ArrowDataSource(path))
+
+    assert survives(read_damaged)
 
 
 # Hugging Face datasets.

@@ -62,7 +62,6 @@ def test_a_missing_library_is_named_with_the_extra_that_installs_it(
     output = run(
         f"import sys; sys.modules[{package!r}] = None; path = {str(path)!r}\n"
         "from wholegrain.sources import *\n"
-        f"from wholegrain.sources import {code.partition('(')[0]}\n"
         f"try: {code}\n"
         "except ImportError as error: print(error)"
     )

@@ -1,3 +1,4 @@
+import contextlib
 import datetime as dt
 import decimal
 import os
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from tests.sources.files import table, write_parquet
+from tests.sources.files import damaged, survives, table, write_parquet
 from wholegrain._core.difference import difference
 from wholegrain.sources import ParquetDataSource
 from wholegrain.testing import check_source
@@ -310,11 +311,11 @@ def test_files_with_different_columns_are_refused(path: Path, tmp_path: Path) ->
 
 def test_a_file_cut_off_or_of_another_format_is_named(path: Path, tmp_path: Path) -> None:
     whole = path.read_bytes()
-    damaged = tmp_path / "damaged"
+    other = tmp_path / "other"
     for content in (b"", b"abc", b"x" * 1000, whole[: len(whole) // 2], whole[:-1]):
-        damaged.write_bytes(content)
-        with pytest.raises((ValueError, OSError), match="damaged"):
-            ParquetDataSource(damaged)
+        other.write_bytes(content)
+        with pytest.raises((ValueError, OSError), match="other"):
+            ParquetDataSource(other)
 
 
 def test_a_damaged_row_group_is_named(tmp_path: Path) -> None:
@@ -330,18 +331,15 @@ def test_a_damaged_row_group_is_named(tmp_path: Path) -> None:
 
 
 def test_damaged_data_never_ends_the_process(tmp_path: Path) -> None:
-    whole = write_parquet(tmp_path / "a", example(20)).read_bytes()
+    whole = write_parquet(tmp_path / "a", COLUMNS_TABLE, 2).read_bytes()
     data_size = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
     rng = random.Random(0)
     path = tmp_path / "damaged"
-    for _ in range(150):
-        content = bytearray(whole)
-        for _ in range(rng.randint(1, 4)):
-            content[rng.randrange(data_size)] = rng.randrange(256)
-        path.write_bytes(content)
-        try:
-            list(ParquetDataSource(path))
-        except UnicodeDecodeError:
-            pass  # the bytes of a string changed
-        except (ValueError, OSError, MemoryError, NotImplementedError) as error:
-            assert str(path) in str(error)  # noqa: PT017
+
+    def read_damaged() -> None:
+        for _ in range(150):
+            path.write_bytes(damaged(whole, rng, data_size))
+            with contextlib.suppress(ValueError, OSError, MemoryError, NotImplementedError):
+                list(ParquetDataSource(path))
+
+    assert survives(read_damaged)

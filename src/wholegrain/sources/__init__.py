@@ -31,6 +31,8 @@ _MODULES = {
     "TFRecordDataSource": "tfrecord",
 }
 
+__all__ = [*_MODULES, "RandomAccessDataSource"]
+
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
@@ -41,4 +43,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*_MODULES, "RandomAccessDataSource"})
+    return sorted(__all__)

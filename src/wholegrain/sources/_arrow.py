@@ -81,7 +81,12 @@ def has_nulls(column: Any) -> bool:
     # lists are None, and change nothing for the rest.
     if column.null_count and pa.types.is_fixed_size_list(column.type):
         return True
-    return any(chunk.values.null_count and chunk.flatten().null_count for chunk in column.chunks)
+    for chunk in column.chunks:
+        if chunk.values.null_count:
+            chunk.validate(full=True)  # what comes next trusts the offsets of the lists
+            if chunk.flatten().null_count:
+                return True
+    return False
 
 
 def is_exact(column: Any) -> bool:
@@ -97,6 +102,7 @@ def plain(column: Any) -> Any:
     """Return a column without the encodings that Arrow's conversion would not see through."""
     kind = column.type
     if pa.types.is_dictionary(kind) and _is_integer_or_bool(kind.value_type):
+        column.validate(full=True)
         return column.cast(kind.value_type)
     return column
 

@@ -156,6 +156,8 @@ def _column(column: Any, form: Form) -> _Column:
     is_of_numbers = items is not None and (types.is_integer(items) or types.is_floating(items))
     if is_one_piece and is_of_numbers and form is Form.AS_IS:
         return _Lists(array)
+    # Arrow's conversions trust what they find; only what is not damaged may get there.
+    column.validate(full=True)
     if types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
         return _Nested(array, form)
     return _Converted(column, form)

@@ -1,6 +1,7 @@
 """One Arrow file, in the file or in the stream format: its batches of rows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from wholegrain.sources import _remote
@@ -20,16 +21,9 @@ class ArrowFileReader:
     def __init__(self, path: str, columns: Sequence[str] | None) -> None:
         self.path = path
         self._batch: Callable[[int], Any]
-        try:
+        with self._explained():
             count = self._open()
-            self.piece_rows: list[int] = [self._batch(piece).num_rows for piece in range(count)]
-        except FileNotFoundError as error:
-            raise missing_file(path) from error
-        except (pa.ArrowException, OSError) as error:
-            raise CorruptFileError(
-                f"{path!r} cannot be read as an Arrow file; it may be cut off or of another"
-                f" format. Arrow says: {error}"
-            ) from error
+            self.piece_rows: list[int] = [self._count_rows(piece) for piece in range(count)]
         self.types = chosen_types(path, self._schema, columns)
 
     def _open(self) -> int:
@@ -52,27 +46,48 @@ class ArrowFileReader:
         self._schema = reader.schema
         return count
 
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Name the file in what Arrow raises about it."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise missing_file(self.path) from error
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise CorruptFileError(
+                f"{self.path!r} cannot be read as an Arrow file; it may be damaged, cut off or of"
+                f" another format. Arrow says: {error}"
+            ) from error
+
+    def _count_rows(self, piece: int) -> int:
+        batch = self._batch(piece)
+        batch.validate()  # a quick look: what is read is looked at more closely
+        return int(batch.num_rows)
+
     def _column(self, piece: int, name: str) -> Any:
         array = self._batch(piece).column(self._schema.get_field_index(name))
         return plain(pa.chunked_array([array]))
 
     def has_nulls(self, piece: int, name: str) -> bool:
         """Return whether a value of a column, or an item of its lists, is missing."""
-        return has_nulls(self._column(piece, name))
+        with self._explained():
+            return has_nulls(self._column(piece, name))
 
     def is_exact(self, piece: int, name: str) -> bool:
         """Return whether all integers of a column are floats without loss."""
-        return is_exact(self._column(piece, name))
+        with self._explained():
+            return is_exact(self._column(piece, name))
 
     def columns(self, piece: int, forms: Mapping[str, Form]) -> Columns:
         """Return the rows of a batch, to be taken in any order."""
         batch = self._batch(piece)
         arrays = [batch.column(self._schema.get_field_index(name)) for name in self.types]
-        columns = Columns(
-            list(self.types),
-            [plain(pa.chunked_array([array])) for array in arrays],
-            [forms.get(name, Form.AS_IS) for name in self.types],
-        )
+        with self._explained():
+            columns = Columns(
+                list(self.types),
+                [plain(pa.chunked_array([array])) for array in arrays],
+                [forms.get(name, Form.AS_IS) for name in self.types],
+            )
         if all(self._is_mapped(array) for array in arrays):
             columns.nbytes = 0  # they only point to the file
         return columns
