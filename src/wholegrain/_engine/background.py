@@ -56,10 +56,12 @@ class Background:
                 result = (_Raised(error), self._state_behind())
             # Appending and popping are atomic; the lock is only for those who wait.
             results.append(result)
+            ended = type(result[0]) is _Raised
+            del result  # An error knows this frame: it must not know the error, or neither goes.
             if self._consumer_waits:
                 with self._lock:
                     self._changed.notify_all()
-            if type(result[0]) is _Raised:
+            if ended:
                 return
             if len(results) >= self._buffer_size:
                 with self._lock:

@@ -210,19 +210,18 @@ class TransformIterator(DatasetIterator[T]):
         """Say where a user's function failed, in a note; the caller raises `error` again."""
         if isinstance(error, StopIteration):
             # As it is, it would end the loop as if the data had ended.
-            stopped = RuntimeError(f"{transform_name(function)} raised StopIteration.")
-            self._add_note(stopped)
-            raise stopped from error
-        self._add_note(error)
+            name = transform_name(function)
+            raise self._noted(RuntimeError(f"{name} raised StopIteration.")) from error
+        self._noted(error)
 
-    def _add_note(self, error: Exception) -> None:
-        if has_stage_note(error):
-            return
-        try:
-            position = f"the position {self.get_state()}"
-        except Exception:
-            position = "the current position"
-        add_stage_note(error, f"This happened in {self}, at the element before {position}.")
+    def _noted(self, error: Exception) -> Exception:
+        if not has_stage_note(error):
+            try:
+                position = f"the position {self.get_state()}"
+            except Exception:
+                position = "the current position"
+            add_stage_note(error, f"This happened in {self}, at the element before {position}.")
+        return error
 
     def check_open(self) -> None:
         """Raise if the iterator was closed."""

@@ -201,7 +201,8 @@ def add_read_note(error: BaseException, dataset: MapDataset[Any], index: int) ->
     """Say in which stage, at which element, reading `dataset[index]` failed; return the stage."""
     stage: Any = dataset
     at = index
-    traceback = error.__traceback__
+    # Not the frame of the caller: looking at its variables would keep the error alive in it.
+    traceback = error.__traceback__ and error.__traceback__.tb_next
     while traceback is not None:
         found = traceback.tb_frame.f_locals
         if isinstance(found.get("self"), MapDataset) and isinstance(found.get("index"), int):

@@ -80,7 +80,9 @@ class CacheDatasetIterator(TransformIterator[T]):
                 break
             self._kept += more
         self._reading_again = False
-        if self._missing is not None:
+        if self._missing is not None and self._parent_state is not None:
+            # There may have been more before it: elements that failed.
+            self.parent.set_state(self._parent_state)
             self._parent_state = None
         self._missing = 0
 

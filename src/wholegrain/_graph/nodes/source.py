@@ -81,7 +81,10 @@ def read_many(source: Any, indices: Indices) -> Sequence[Any]:
     for method in ("__getitems__", "_getitems"):
         if getattr(source, method, None) is not None:
             return read_chunk(source, method, positions)
-    return list(map(source.__getitem__, positions))
+    elements = list(map(source.__getitem__, positions))
+    if len(elements) < len(positions):
+        raise StopIteration  # The source raised it, and `map` took it for its own end.
+    return elements
 
 
 class RangeMapDataset(MapNode[int]):

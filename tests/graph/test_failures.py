@@ -1,0 +1,262 @@
+"""An element that fails is raised in its place, consumed, and the rest comes as if nothing was.
+
+The same holds for every stage and every way of reading.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import wholegrain as wg
+from tests.graph.tools import (
+    END,
+    READ_OPTIONS,
+    CountingSource,
+    R,
+    Unreadable,
+    X,
+    as_lists,
+    fails_on,
+    finishes,
+    outcomes,
+    outcomes_and_states,
+    source,
+)
+
+# What stands for each element when 3 and 7 of 10 fail.
+_EXPECTED = [0, 1, 2, "element 3", 4, 5, 6, "element 7", 8, 9, END]
+_AFTER = [*range(1, 11), 10]
+
+
+def _slowly(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def slow(element: Any) -> Any:
+        time.sleep(0.002)
+        return function(element)
+
+    return slow
+
+
+@pytest.mark.parametrize("options", READ_OPTIONS)
+@pytest.mark.parametrize("slow", [False, True])
+def test_reading_by_index_and_in_threads(options: wg.ReadOptions, slow: bool) -> None:
+    function = fails_on(3, 7)
+    ds = R(10).map(_slowly(function) if slow else function).to_iter_dataset(options)
+    found = finishes(lambda: outcomes_and_states(iter(ds)))
+    assert [outcome for outcome, _ in found] == _EXPECTED
+    assert [state["next_index"] for _, state in found] == _AFTER
+
+
+@pytest.mark.parametrize("options", READ_OPTIONS)
+def test_records_that_cannot_be_read(options: wg.ReadOptions) -> None:
+    for seconds in (0.0, 0.002):
+        records = CountingSource(30, seconds, fails_at=[0, 11, 12, 29])
+        it = iter(source(records).to_iter_dataset(options))
+        expected = [f"record {i}" if i in (0, 11, 12, 29) else i for i in range(30)] + [END]
+        assert finishes(lambda it=it: outcomes(it)) == expected  # type: ignore[misc]
+
+
+def test_everything_may_fail() -> None:
+    def fail(element: int) -> int:
+        raise Unreadable(f"element {element}")
+
+    expected = [f"element {i}" for i in range(40)] + [END]
+    for options in READ_OPTIONS:
+        assert outcomes(iter(R(40).map(fail).to_iter_dataset(options))) == expected
+    assert outcomes(iter(R(40).to_iter_dataset().map(fail))) == expected
+    assert outcomes(iter(R(40).to_iter_dataset().filter(fail))) == expected
+
+
+def _pair(_: int, element: Any) -> Any:
+    return fails_on(3, 7)(element)
+
+
+def _random(element: Any, _: Any) -> Any:
+    return fails_on(3, 7)(element)
+
+
+def _kept(element: Any) -> bool:
+    fails_on(3, 7)(element)
+    return True
+
+
+_STAGES: dict[str, Callable[[], wg.IterDataset[Any]]] = {
+    "map by index": lambda: R(10).map(fails_on(3, 7)).to_iter_dataset(),
+    "filter by index": lambda: R(10).filter(_kept).to_iter_dataset(),
+    "map_with_index by index": lambda: R(10).map_with_index(_pair).to_iter_dataset(),
+    "random_map by index": lambda: R(10).random_map(_random, seed=1).to_iter_dataset(),
+    "map": lambda: R(10).to_iter_dataset().map(fails_on(3, 7)),
+    "filter": lambda: R(10).to_iter_dataset().filter(_kept),
+    "map_with_index": lambda: R(10).to_iter_dataset().map_with_index(_pair),
+    "random_map": lambda: R(10).to_iter_dataset().random_map(_random, seed=1),
+    "batch_fn": lambda: (
+        R(10).to_iter_dataset().batch(1, batch_fn=lambda members: fails_on(3, 7)(members[0]))
+    ),
+    "batch_fn by index": lambda: (
+        R(10).batch(1, batch_fn=lambda members: fails_on(3, 7)(members[0])).to_iter_dataset()
+    ),
+    "a user's iterator": lambda: _Passing(R(10).to_iter_dataset().map(fails_on(3, 7))),
+}
+
+
+class _Passing(wg.IterDataset[Any]):
+    def __iter__(self) -> wg.DatasetIterator[Any]:
+        return _PassingIterator(self._parent.__iter__())
+
+
+class _PassingIterator(wg.DatasetIterator[Any]):
+    def __next__(self) -> Any:
+        return next(self._parent)
+
+    def get_state(self) -> dict[str, Any]:
+        return {"mine": self._parent.get_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._parent.set_state(state["mine"])
+
+
+_BEHIND: dict[str, Callable[[wg.IterDataset[Any]], wg.IterDataset[Any]]] = {
+    "nothing": lambda ds: ds,
+    "map": lambda ds: ds.map(lambda x: x),
+    "maps": lambda ds: ds.map(lambda x: x).map(lambda x: x).random_map(lambda x, _: x, seed=1),
+    "map_with_index": lambda ds: ds.map_with_index(lambda _, x: x),
+    "filter": lambda ds: ds.filter(lambda _: True),
+    "filter and map": lambda ds: ds.filter(lambda _: True).map(lambda x: x),
+    "batches of one": lambda ds: ds.batch(1, batch_fn=lambda members: members[0]),
+    "seed": lambda ds: ds.seed(1),
+    "options": lambda ds: X.WithOptionsIterDataset(ds, X.DatasetOptions()),
+    "limit": lambda ds: X.LimitIterDataset(ds, 100),
+    "repeat": lambda ds: X.RepeatIterDataset(ds, 1),
+    "cache": lambda ds: X.CacheIterDataset(ds),
+    "windows of one": lambda ds: X.WindowShuffleIterDataset(ds, window_size=1, seed=1),
+    "a mixture": lambda ds: wg.IterDataset.mix([ds]),
+    "a zip": lambda ds: X.ZipIterDataset([ds]).map(lambda pair: pair[0]),
+    "interleave": lambda ds: X.InterleaveIterDataset([ds], cycle_length=1),
+    "no thread": lambda ds: X.ThreadPrefetchIterDataset(ds, prefetch_buffer_size=0),
+    "a thread": lambda ds: X.ThreadPrefetchIterDataset(ds, prefetch_buffer_size=1),
+    "a thread far ahead": lambda ds: X.ThreadPrefetchIterDataset(ds, prefetch_buffer_size=50),
+    "one worker thread": lambda ds: X.multithread_prefetch(ds, 1, 2),
+    "a user's iterator": _Passing,
+    "a user's iterator and more": lambda ds: _Passing(ds).map(lambda x: x).filter(lambda _: True),
+}
+
+
+@pytest.mark.parametrize("behind", _BEHIND)
+@pytest.mark.parametrize("stage", _STAGES)
+def test_every_stage_goes_on(stage: str, behind: str) -> None:
+    ds = _BEHIND[behind](_STAGES[stage]())
+    found = finishes(lambda: outcomes_and_states(iter(ds)))
+    assert [outcome for outcome, _ in found] == _EXPECTED
+    # A state goes on where it was taken, also right behind an element that failed.
+    for step in (2, 3, 4, 7):
+        if behind == "cache" and step > 3:
+            continue  # To fill itself again, it reads what failed once more.
+        restored = iter(ds)
+        restored.set_state(found[step][1])
+        assert finishes(lambda it=restored: outcomes(it)) == _EXPECTED[step + 1 :]  # type: ignore[misc]
+        restored.close()
+
+
+@pytest.mark.parametrize("stage", _STAGES)
+def test_a_batch_drops_what_it_had_collected(stage: str) -> None:
+    ds = _STAGES[stage]()
+    found = outcomes_and_states(iter(ds.batch(2, batch_fn=list)))
+    expected = [[0, 1], "element 3", [4, 5], "element 7", [8, 9], END]
+    assert [outcome for outcome, _ in found] == expected
+    restored = iter(ds.batch(2, batch_fn=list))
+    restored.set_state(found[1][1])
+    assert outcomes(restored) == expected[2:]
+
+
+@pytest.mark.parametrize("stage", _STAGES)
+def test_a_batch_by_numbers_goes_on(stage: str) -> None:
+    for size, expected in (
+        (3, [[0, 1, 2], "element 3", [4, 5, 6], "element 7", [8, 9], END]),
+        (4, ["element 3", "element 7", [8, 9], END]),
+        (20, ["element 3", "element 7", [8, 9], END]),
+    ):
+        assert as_lists(outcomes(iter(_STAGES[stage]().batch(size)))) == expected
+
+
+def test_what_was_kept_before_a_failure_is_counted() -> None:
+    # The filter reads on behind the elements that it keeps, and meets one that fails.
+    ds = R(10).map(fails_on(3)).to_iter_dataset().filter(lambda x: x % 2 == 0)
+    limited = X.LimitIterDataset(ds, 4)
+    it = iter(limited.batch(3))
+    with pytest.raises(Unreadable):
+        next(it)
+    assert it.get_state()["count_elements_read"] == 2
+    assert as_lists(it) == [[4, 6]]
+
+
+def test_a_batch_by_index_fails_as_a_whole() -> None:
+    it = iter(R(10).map(fails_on(3)).batch(2))
+    assert as_lists(outcomes(it)) == [[0, 1], "element 3", [4, 5], [6, 7], [8, 9], END]
+    with pytest.raises(Unreadable):
+        R(10).map(fails_on(3)).batch(2)[1]
+
+
+def test_a_stack_that_does_not_fit_is_passed_over() -> None:
+    elements = [np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(3), np.zeros(2), np.zeros(2)]
+    for ds in (source(elements).batch(2), source(elements).to_iter_dataset().batch(2)):
+        it = iter(ds)
+        assert next(it).shape == (2, 2)
+        with pytest.raises(ValueError, match="Cannot batch"):
+            next(it)
+        assert next(it).shape == (2, 2)
+        assert next(it, END) is END
+
+
+def test_flaky_reads_are_tried_again() -> None:
+    """A chunk that fails is read once more, element by element."""
+    failures = [Unreadable("once")]
+
+    def flaky(element: int) -> int:
+        if element == 20 and failures:
+            raise failures.pop()
+        return element
+
+    assert list(R(100).map(flaky).to_iter_dataset(wg.ReadOptions(0))) == list(range(100))
+
+
+@pytest.mark.parametrize("options", READ_OPTIONS)
+def test_what_is_no_exception_goes_through_and_is_tried_again(options: wg.ReadOptions) -> None:
+    interrupts: list[BaseException] = [KeyboardInterrupt(), KeyboardInterrupt()]
+
+    def interrupted(element: int) -> int:
+        time.sleep(0.001)
+        if element == 10 and interrupts:
+            raise interrupts.pop()
+        return element
+
+    def run() -> list[int]:
+        found: list[int] = []
+        it = iter(R(30).map(interrupted).to_iter_dataset(options))
+        while len(found) < 30:
+            try:
+                found.append(next(it))
+            except KeyboardInterrupt:
+                assert it.get_state() == {"next_index": 10}
+        return found
+
+    assert finishes(run) == list(range(30))
+
+
+@pytest.mark.parametrize("behind", ["a thread", "interleave", "one worker thread"])
+def test_a_function_may_call_for_the_end_of_the_program(behind: str) -> None:
+    def leave(element: int) -> int:
+        if element == 3:
+            raise SystemExit("enough")
+        return element
+
+    def run() -> list[int]:
+        it = iter(_BEHIND[behind](R(6).to_iter_dataset().map(leave)))
+        found = [next(it) for _ in range(3)]
+        with pytest.raises(SystemExit, match="enough"):
+            next(it)
+        it.close()
+        return found
+
+    assert finishes(run) == [0, 1, 2]
