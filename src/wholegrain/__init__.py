@@ -1,10 +1,10 @@
 """Feeds data to machine-learning training: Grain's API, exact to the bit, many times faster.
 
-    import wholegrain as grain
-
-    ds = grain.MapDataset.source(records).shuffle(seed=1).map(decode).batch(32)
-    for batch in ds:
-        ...
+Example:
+    >>> import wholegrain as grain
+    >>> ds = grain.MapDataset.source(records).shuffle(seed=1).map(decode).batch(32)
+    >>> for batch in ds:
+    ...     print(batch)
 """
 
 import importlib

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-
 # Leaves by any rule: most elements are of these, and need no further look.
 _LEAVES = frozenset({np.ndarray, int, float, bool, str, bytes, np.int64, np.float32, np.float64})
 

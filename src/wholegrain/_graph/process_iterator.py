@@ -94,7 +94,7 @@ class ProcessIterator(DatasetIterator[T]):
         if self._remote is not None:
             state: State = self._remote.get_state()
             return state
-        return self._start_state() if self._state is None else copy_state(self._state)  # type: ignore[no-any-return]
+        return self._start_state() if self._state is None else copy_state(self._state)
 
     def set_state(self, state: State) -> None:
         if self._closed:
@@ -145,7 +145,7 @@ def pack_pipeline(factory: Callable[[int, int], Any], dataset: Any) -> Program:
 
 def _first_unpicklable(dataset: Any) -> Any:
     """Return the first stage that cannot be pickled, parents first."""
-    import cloudpickle
+    import cloudpickle  # type: ignore[import-untyped,unused-ignore]
 
     for parent in getattr(dataset, "parents", ()):
         culprit = _first_unpicklable(parent)
