@@ -34,6 +34,9 @@ class DatasetIterator(abc.ABC, Generic[T]):
 
     _parents: tuple[DatasetIterator[Any], ...] = ()
 
+    opened_from: Any = None
+    """The dataset whose elements it gives, if that is one of ours: checkpoints describe it."""
+
     closes_when_dropped: ClassVar[bool] = True
     """Whether `close` has to be called when it is dropped: it may hold files, say."""
 

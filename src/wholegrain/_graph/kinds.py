@@ -160,7 +160,9 @@ class IterNode(IterDataset[T]):
 
     def __iter__(self) -> DatasetIterator[T]:
         with run.opening(self):
-            return self.open()
+            iterator = self.open()
+        iterator.opened_from = self
+        return iterator
 
     @abc.abstractmethod
     def open(self) -> DatasetIterator[T]:

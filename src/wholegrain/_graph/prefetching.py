@@ -15,6 +15,7 @@ from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.nodes.interleave import InterleaveDatasetIterator, InterleaveIterDataset
 from wholegrain._graph.process_iterator import ProcessIterator, pack_pipeline
+from wholegrain._graph.stage import Stage
 from wholegrain._graph.thread_iterator import ThreadPrefetchDatasetIterator
 from wholegrain.options import MultiprocessingOptions
 
@@ -27,6 +28,10 @@ class ShardedIterDataset(InterleaveIterDataset[T]):
 
     Seeds and specs pass through it as if the workers were not there.
     """
+
+    _stage = Stage(
+        fixed=("sequential",), free=("num_workers", "iter_buffer_size"), position="parent"
+    )
 
     only_prefetches = True
 

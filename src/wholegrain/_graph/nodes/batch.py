@@ -16,6 +16,7 @@ from wholegrain._core.types import Indices, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode, OneParentMapNode
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.stage import Stage
 
 BatchFn = Callable[[Sequence[Any]], Any]
 
@@ -36,6 +37,8 @@ def check_batch_size(batch_size: Any) -> int:
 
 class BatchMapDataset(OneParentMapNode[T]):
     """Consecutive elements of an epoch stacked together, by index."""
+
+    _stage = Stage(fixed=("batch_size", "drop_remainder"), free=("batch_fn",))
 
     def __init__(
         self,
@@ -146,6 +149,8 @@ class BatchMapDataset(OneParentMapNode[T]):
 
 class BatchIterDataset(OneParentIterNode[T]):
     """Consecutive elements stacked together, in order."""
+
+    _stage = Stage(fixed=("batch_size", "drop_remainder"), free=("batch_fn",), position="regrouped")
 
     def __init__(
         self, parent: Any, batch_size: int, drop_remainder: bool, batch_fn: BatchFn | None

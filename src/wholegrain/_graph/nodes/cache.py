@@ -6,6 +6,7 @@ from wholegrain._core.state import copy_state
 from wholegrain._core.types import State, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode
+from wholegrain._graph.stage import Stage
 
 _CHUNK = 1024
 
@@ -19,6 +20,8 @@ class CacheIterDataset(OneParentIterNode[T]):
     Args:
         parent: What is read once.
     """
+
+    _stage = Stage(rereads=True)
 
     def __init__(self, parent: Any) -> None:
         super().__init__(parent)

@@ -8,6 +8,7 @@ from wholegrain._core.state import copy_state
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode
+from wholegrain._graph.stage import Stage
 from wholegrain._packing.concat_split import (
     BOSHandling,
     ConcatenatedRow,
@@ -42,6 +43,8 @@ class ConcatThenSplitIterDataset(OneParentIterNode[Row]):
     Example:
         >>> ds = ConcatThenSplitIterDataset(documents, length_struct={"tokens": 2048})
     """
+
+    _stage = Stage(fixed=("plan",), rereads=True)
 
     def __init__(
         self,

@@ -11,10 +11,13 @@ from wholegrain._graph.element_iterator import ElementIterator
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.kinds import ElementTransform, OneParentIterNode, method_or_function
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.stage import Stage
 
 
 class FilterMapDataset(ElementTransform[T]):
     """The elements for which a function is true, None at the other indices."""
+
+    _stage = Stage(free=("transform",), position="regrouped")
 
     def __init__(self, parent: MapDataset[Any], transform: Any) -> None:
         super().__init__(parent, transform)
@@ -41,6 +44,8 @@ class FilterMapDataset(ElementTransform[T]):
 
 class FilterIterDataset(OneParentIterNode[T]):
     """The elements for which a function is true, in order."""
+
+    _stage = Stage(free=("transform",), position="regrouped")
 
     def __init__(self, parent: Any, transform: Any) -> None:
         super().__init__(parent)

@@ -12,6 +12,7 @@ from wholegrain._core.types import Indices, State, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode, OneParentMapNode
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.stage import Stage
 from wholegrain.transforms import FlatMap
 
 
@@ -24,6 +25,8 @@ class FlatMapMapDataset(OneParentMapNode[T]):
         parent: The dataset whose elements are split.
         transform: Splits an element; it has to give the same parts each time.
     """
+
+    _stage = Stage(fixed=("transform.max_fan_out",), free=("transform",))
 
     def __init__(self, parent: MapDataset[Any], transform: FlatMap) -> None:
         super().__init__(parent)
@@ -84,6 +87,8 @@ class FlatMapIterDataset(OneParentIterNode[T]):
         parent: The dataset whose elements are split.
         transform: Splits an element into any number of parts.
     """
+
+    _stage = Stage(free=("transform",), rereads=True)
 
     def __init__(self, parent: Any, transform: FlatMap) -> None:
         super().__init__(parent)

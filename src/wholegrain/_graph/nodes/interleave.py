@@ -14,6 +14,7 @@ from wholegrain._graph import run
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._graph.kinds import IterNode
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.stage import Stage
 from wholegrain._graph.thread_iterator import ThreadPrefetchDatasetIterator
 
 if TYPE_CHECKING:
@@ -35,6 +36,12 @@ class InterleaveIterDataset(IterNode[T]):
         make_iter_buffer_size: How many datasets may be opened ahead.
         iter_buffer_size: How many elements each dataset may be run ahead.
     """
+
+    _stage = Stage(
+        fixed=("cycle_length",),
+        free=("num_make_iter_threads", "make_iter_buffer_size", "iter_buffer_size"),
+        inputs="datasets",
+    )
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ from typing import Any
 from wholegrain._core.types import T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode
+from wholegrain._graph.stage import Stage
 
 
 class LimitIterDataset(OneParentIterNode[T]):
@@ -14,6 +15,8 @@ class LimitIterDataset(OneParentIterNode[T]):
         parent: Where they come from.
         count: How many, at least 1.
     """
+
+    _stage = Stage(free=("count",))
 
     def __init__(self, parent: Any, count: int) -> None:
         super().__init__(parent)

@@ -15,10 +15,13 @@ from wholegrain._graph.kinds import (
     spec_after,
 )
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.stage import Stage
 
 
 class MapMapDataset(ElementTransform[T]):
     """A function of each element, by index."""
+
+    _stage = Stage(free=("transform",), position="parent")
 
     def __init__(self, parent: MapDataset[Any], transform: Any) -> None:
         super().__init__(parent, transform)
@@ -37,6 +40,8 @@ class MapMapDataset(ElementTransform[T]):
 
 class MapIterDataset(OneParentIterNode[T]):
     """A function of each element, in order."""
+
+    _stage = Stage(free=("transform",), position="parent")
 
     def __init__(self, parent: Any, transform: Any) -> None:
         super().__init__(parent)

@@ -14,10 +14,13 @@ from wholegrain._graph.kinds import (
     spec_after,
 )
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.stage import Stage
 
 
 class MapWithIndexMapDataset(ElementTransform[T]):
     """A function of each index and element, by index."""
+
+    _stage = Stage(free=("transform",), position="parent")
 
     def __init__(self, parent: MapDataset[Any], transform: Any) -> None:
         super().__init__(parent, transform)
@@ -29,6 +32,8 @@ class MapWithIndexMapDataset(ElementTransform[T]):
 
 class MapWithIndexIterDataset(OneParentIterNode[T]):
     """A function of each position and element, in order."""
+
+    _stage = Stage(free=("transform",))
 
     def __init__(self, parent: Any, transform: Any) -> None:
         super().__init__(parent)

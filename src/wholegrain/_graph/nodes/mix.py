@@ -13,11 +13,14 @@ from wholegrain._core.types import Indices, State, T
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._graph.kinds import IterNode, ManyParentsMapNode
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.stage import Stage
 from wholegrain.transforms import DatasetSelectionMap
 
 
 class MixedMapDataset(ManyParentsMapNode[T]):
     """Several datasets mixed by weight, by index."""
+
+    _stage = Stage(fixed=("weights",))
 
     def __init__(self, datasets: Sequence[MapDataset[T]], weights: Sequence[float] | None) -> None:
         super().__init__(tuple(datasets))
@@ -60,6 +63,8 @@ class MixedMapDataset(ManyParentsMapNode[T]):
 class SelectedMapDataset(ManyParentsMapNode[T]):
     """Several datasets mixed by a user's map, by index."""
 
+    _stage = Stage(fixed=("selection_map", "length"))
+
     def __init__(
         self, datasets: Sequence[MapDataset[T]], selection_map: DatasetSelectionMap
     ) -> None:
@@ -100,6 +105,13 @@ class MixedIterDataset(IterNode[T]):
             datasets = [datasets[key] for key in self._keys]
         super().__init__(tuple(datasets))
         self._weights = integer_weights(len(self._parents), weights)  # type: ignore[arg-type]
+
+    @property
+    def _stage(self) -> Stage:
+        if self._keys is None:
+            return Stage(fixed=("weights",))
+        # By name, components and their weights may change.
+        return Stage(free=("weights",), names="keys")
 
     def open(self) -> DatasetIterator[T]:
         return MixedDatasetIterator(

@@ -6,11 +6,14 @@ from wholegrain._core.types import IndexT, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import IndexTransform, OneParentIterNode
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.stage import Stage
 from wholegrain.options import DatasetOptions
 
 
 class SeedMapDataset(IndexTransform[T]):
     """The parent, with a seed from which those of later stages follow."""
+
+    _stage = Stage(position="parent")
 
     def __init__(self, parent: MapDataset[T], seed: int | None) -> None:
         super().__init__(parent)
@@ -33,6 +36,8 @@ class WithOptionsIterDataset(OneParentIterNode[T]):
         options: What to set.
     """
 
+    _stage = Stage(free=("options",), position="parent")
+
     def __init__(self, parent: Any, options: DatasetOptions) -> None:
         super().__init__(parent)
         self.options = options
@@ -46,6 +51,8 @@ class WithOptionsIterDataset(OneParentIterNode[T]):
 
 class SeedIterDataset(OneParentIterNode[T]):
     """The parent, with a seed from which those of later stages follow."""
+
+    _stage = Stage(position="parent")
 
     def __init__(self, parent: Any, seed: int | None) -> None:
         super().__init__(parent)

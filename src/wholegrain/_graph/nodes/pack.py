@@ -7,6 +7,7 @@ from wholegrain._core.state import as_plain, copy_state
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode
+from wholegrain._graph.stage import Stage
 from wholegrain._packing.features import PackingPlan, plan_packing
 from wholegrain._packing.packed_batch import PackedBatch, Row
 from wholegrain._packing.recycling import RecycledArrays
@@ -18,6 +19,8 @@ _ELEMENTS_PER_READ = 256
 
 class _PackIterDataset(OneParentIterNode[Row]):
     """What first-fit and best-fit have in common: all but the choice of a bin."""
+
+    _stage = Stage(fixed=("plan", "seed", "shuffle_bins", "group_by_feature"), rereads=True)
 
     _best_fit: bool
 

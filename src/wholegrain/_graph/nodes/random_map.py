@@ -19,10 +19,13 @@ from wholegrain._graph.kinds import (
 )
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.seeds import resolve_seed
+from wholegrain._graph.stage import Stage
 
 
 class RandomMapMapDataset(ElementTransform[T]):
     """A function of each element and the random numbers of its index."""
+
+    _stage = Stage(free=("transform", "seed"), position="parent")
 
     def __init__(self, parent: MapDataset[Any], transform: Any, seed: int | None) -> None:
         super().__init__(parent, transform)
@@ -66,6 +69,8 @@ class RandomMapMapDataset(ElementTransform[T]):
 
 class RandomMapIterDataset(OneParentIterNode[T]):
     """A function of each element and the random numbers of its position."""
+
+    _stage = Stage(free=("transform", "seed"))
 
     def __init__(self, parent: Any, transform: Any, seed: int | None) -> None:
         super().__init__(parent)

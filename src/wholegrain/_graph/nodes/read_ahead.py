@@ -17,6 +17,7 @@ from wholegrain._graph.drop_watch import DropWatch
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._graph.kinds import IterNode, add_read_note
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.stage import Stage
 from wholegrain.options import ReadOptions
 
 # Beyond this many, a chunk read in the consumer's own thread gets no cheaper per element.
@@ -25,6 +26,8 @@ _LARGEST_CHUNK = 1024
 
 class PrefetchIterDataset(IterNode[T]):
     """One epoch of a MapDataset, in order."""
+
+    _stage = Stage(free=("read_options", "allow_nones"))
 
     def __init__(
         self, parent: MapDataset[T], read_options: ReadOptions, allow_nones: bool = False

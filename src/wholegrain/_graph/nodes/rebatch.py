@@ -12,6 +12,7 @@ from wholegrain._core.state import copy_state
 from wholegrain._core.types import State, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode
+from wholegrain._graph.stage import Stage
 
 
 class RebatchIterDataset(OneParentIterNode[T]):
@@ -22,6 +23,8 @@ class RebatchIterDataset(OneParentIterNode[T]):
         batch_size: How many rows the new batches have.
         drop_remainder: Whether to leave out a short batch at the end.
     """
+
+    _stage = Stage(fixed=("batch_size", "drop_remainder"), rereads=True)
 
     def __init__(self, parent: Any, batch_size: int, drop_remainder: bool = False) -> None:
         super().__init__(parent)

@@ -7,6 +7,7 @@ from wholegrain._core.types import IndexT, State, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import IndexTransform, OneParentIterNode
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.stage import Stage
 
 
 def _check_epochs(method: str, num_epochs: int | None) -> None:
@@ -19,6 +20,8 @@ def _check_epochs(method: str, num_epochs: int | None) -> None:
 
 class RepeatMapDataset(IndexTransform[T]):
     """Several epochs of the parent, counted as one."""
+
+    _stage = Stage(fixed=("reseed",), free=("num_epochs",))
 
     def __init__(
         self, parent: MapDataset[T], num_epochs: int | None, reseed_each_epoch: bool
@@ -59,6 +62,8 @@ class RepeatIterDataset(OneParentIterNode[T]):
         parent: What to repeat.
         num_epochs: How many times; forever by default.
     """
+
+    _stage = Stage(free=("num_epochs",))
 
     def __init__(self, parent: Any, num_epochs: int | None = None) -> None:
         super().__init__(parent)

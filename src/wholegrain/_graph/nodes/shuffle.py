@@ -11,6 +11,7 @@ from wholegrain._core.types import IndexT, Indices, T
 from wholegrain._graph.kinds import IndexTransform
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.seeds import resolve_seed
+from wholegrain._graph.stage import Stage
 
 
 def check_seed(method: str, seed: Any) -> int:
@@ -29,6 +30,8 @@ def check_seed(method: str, seed: Any) -> int:
 
 class ShuffleMapDataset(IndexTransform[T]):
     """Each epoch of the parent in another random order."""
+
+    _stage = Stage(fixed=("seed", "length"))
 
     def __init__(self, parent: MapDataset[T], seed: int | None) -> None:
         super().__init__(parent)
@@ -77,6 +80,8 @@ class WindowShuffleMapDataset(IndexTransform[T]):
         window_size: How many elements make a window.
         seed: The seed of the first window; each further one has the next.
     """
+
+    _stage = Stage(fixed=("window_size", "seed", "length"))
 
     def __init__(self, parent: MapDataset[T], *, window_size: int, seed: int) -> None:
         super().__init__(parent)

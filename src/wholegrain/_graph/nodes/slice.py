@@ -10,6 +10,7 @@ import numpy as np
 from wholegrain._core.types import IndexT, Indices, T
 from wholegrain._graph.kinds import IndexTransform
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.stage import Stage
 
 
 class SliceMapDataset(IndexTransform[T]):
@@ -18,6 +19,8 @@ class SliceMapDataset(IndexTransform[T]):
     Epoch `e` of the slice comes from epoch `e` of the parent, so what was reseeded for each
     epoch upstream stays reseeded.
     """
+
+    _stage = Stage(fixed=("start", "step"), free=("stop",))
 
     def __init__(self, parent: MapDataset[T], sl: builtins.slice) -> None:
         super().__init__(parent)
@@ -49,6 +52,8 @@ class IndexedMapDataset(IndexTransform[T]):
 
     Negative indices do not count from the end: they address epochs before the first one.
     """
+
+    _stage = Stage(fixed=("indices",))
 
     def __init__(self, parent: MapDataset[T], indices: Any) -> None:
         super().__init__(parent)

@@ -12,11 +12,14 @@ from wholegrain._core.types import Indices, T
 from wholegrain._graph.chunks import read_chunk
 from wholegrain._graph.kinds import MapNode
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.stage import Stage
 from wholegrain.options import ReadOptions
 
 
 class SourceMapDataset(MapNode[T]):
     """The elements of a source, epoch after epoch."""
+
+    _stage = Stage(fixed=("source",))
 
     def __init__(self, source: Any) -> None:
         super().__init__()
@@ -89,6 +92,8 @@ def read_many(source: Any, indices: Indices) -> Sequence[Any]:
 
 class RangeMapDataset(MapNode[int]):
     """The integers of a Python range."""
+
+    _stage = Stage(fixed=("start", "stop", "step"))
 
     def __init__(self, start: int, stop: int | None = None, step: int = 1) -> None:
         super().__init__()

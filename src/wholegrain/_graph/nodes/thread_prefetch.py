@@ -7,6 +7,7 @@ from typing import Any
 from wholegrain._core.types import T
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.kinds import OneParentIterNode
+from wholegrain._graph.stage import Stage
 from wholegrain._graph.thread_iterator import ThreadPrefetchDatasetIterator, check_buffer_size
 
 
@@ -17,6 +18,8 @@ class ThreadPrefetchIterDataset(OneParentIterNode[T]):
         parent: What to run ahead.
         prefetch_buffer_size: How many finished elements may wait; 0 does nothing.
     """
+
+    _stage = Stage(free=("prefetch_buffer_size",), position="parent")
 
     def __init__(self, parent: Any, *, prefetch_buffer_size: int) -> None:
         super().__init__(parent)

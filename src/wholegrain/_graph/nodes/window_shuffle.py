@@ -11,6 +11,7 @@ from wholegrain._core.state import copy_state
 from wholegrain._core.types import State, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode
+from wholegrain._graph.stage import Stage
 
 
 class WindowShuffleIterDataset(OneParentIterNode[T]):
@@ -21,6 +22,8 @@ class WindowShuffleIterDataset(OneParentIterNode[T]):
         window_size: How many elements are held in memory and put in order together.
         seed: The seed of the first window; each further one has the next.
     """
+
+    _stage = Stage(fixed=("window_size", "seed"), rereads=True)
 
     def __init__(self, parent: Any, *, window_size: int, seed: int) -> None:
         super().__init__(parent)

@@ -8,6 +8,7 @@ from wholegrain._core.types import Indices, State, T
 from wholegrain._graph.iterator import ClosedIterator, DatasetIterator
 from wholegrain._graph.kinds import IterNode, MapNode
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.stage import Stage
 
 
 class ZipMapDataset(MapNode[tuple[Any, ...]]):
@@ -58,6 +59,8 @@ class ZipIterDataset(IterNode[tuple[T, ...]]):
         parents: The datasets.
         strict: Whether it is an error if they do not end together. If not, the shortest ends it.
     """
+
+    _stage = Stage(free=("strict",))
 
     def __init__(self, parents: Sequence[Any], *, strict: bool = True) -> None:
         super().__init__(tuple(parents))
