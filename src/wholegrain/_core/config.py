@@ -31,6 +31,8 @@ _OPTIONS = {
     ),
     "py_relay_sigterm_to_main": _Option(bool, False),
     "enable_multiprocess_worker_profiling": _Option(bool, False),
+    # Whether a checkpoint is refused if the pipeline that wrote it had another order.
+    "check_pipeline": _Option(bool, True),
     # Accepted for programs that set them; they have no effect here, nor in Grain.
     "tf_interleaved_shuffle": _Option(bool, False),
     "tf_interleaved_shuffle_block_size": _Option(int, 10),

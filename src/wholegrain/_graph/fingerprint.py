@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import functools
 import hashlib
+import os
 import re
 import types
 from collections.abc import Mapping, Sequence
@@ -23,6 +23,7 @@ _MANY = 16
 _LONG_TEXT = 400
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_SHARD_OPTIONS = re.compile(r"\b(NoSharding|ShardByJaxProcess)\(")
 _CONTAINERS = (list, tuple, dict, set, frozenset, str, bytes, bytearray, np.ndarray)
 
 
@@ -63,11 +64,11 @@ def _described(dataset: Any) -> tuple[dict[str, Any], Sequence[Any]]:
     """Return the description of one stage, and the datasets that it reads from."""
     stage: Stage = getattr(dataset, "_stage", Stage())
     parents = tuple(getattr(dataset, "parents", ()))
-    described: dict[str, Any] = {"stage": type(dataset).__name__}
-    fixed = {name: _setting(dataset, name) for name in stage.fixed}
+    described: dict[str, Any] = {"stage": stage.name or type(dataset).__name__}
+    fixed = _settings(dataset, stage.fixed)
     if not parents:
         fixed |= _source_settings(dataset)
-    free = {name: _setting(dataset, name) for name in stage.free}
+    free = _settings(dataset, stage.free)
     if fixed:
         described["fixed"] = fixed
     if free:
@@ -113,8 +114,15 @@ def _length(dataset: Any) -> int | None:
         return None
 
 
+def _settings(dataset: Any, names: Sequence[str]) -> dict[str, Any]:
+    return {name.rpartition(".")[2]: _setting(dataset, name) for name in names}
+
+
 def _setting(dataset: Any, name: str) -> Any:
-    return _length(dataset) if name == "length" else _plain(_attribute(dataset, name))
+    if name == "length":
+        return _length(dataset)
+    value = _attribute(dataset, name)
+    return identity(value) if name == "source" else _plain(value)
 
 
 def _attribute(dataset: Any, name: str) -> Any:
@@ -133,6 +141,8 @@ def _plain(value: Any) -> Any:
         return value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     if isinstance(value, enum.Enum):
         return value.name
     if isinstance(value, np.ndarray):
@@ -143,8 +153,6 @@ def _plain(value: Any) -> Any:
         if len(value) > _MANY:
             return f"{len(value)} values, {_digest(repr(value).encode())}"
         return [_plain(item) for item in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _short(repr(value))
     return identity(value)
 
 
@@ -169,7 +177,8 @@ def _represents_itself(value: Any) -> bool:
 
 
 def _short(text: str) -> str:
-    text = _ADDRESS.sub("", text)
+    # The class of shard options says where index and count came from; they are what counts.
+    text = _SHARD_OPTIONS.sub("ShardOptions(", _ADDRESS.sub("", text))
     if len(text) <= _LONG_TEXT:
         return text
     return f"{text[: _LONG_TEXT // 2]}... ({len(text)} characters, {_digest(text.encode())})"

@@ -118,7 +118,7 @@ class DatasetIterator(abc.ABC, Generic[T]):
 
     async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Take the state now, and return a coroutine that writes it into `directory`."""
-        return saving.write_state(saving.state_text(self.get_state()), directory)
+        return saving.write_files(self, saving.state_text(self.get_state()), directory)
 
     async def load(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Return a coroutine that reads the state from `directory` and goes there."""

@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
+import warnings
 from typing import Any
 
 import numpy as np
 
+from wholegrain._core.config import config
 from wholegrain.sharding import jax_process
 
 
@@ -30,12 +33,25 @@ def state_filename() -> str:
     return f"process_{index}-of-{count}.json"
 
 
-async def write_state(text: str, directory: Any) -> None:
-    """Write the text of a state into `directory` when that has been made."""
+def parse_state(text: str, file: Any) -> Any:
+    """Return the state whose text was read from `file`."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(
+            f"File {file} is damaged: it has {len(text)} characters, which are not the JSON of an"
+            f" iterator's state ({error}). Restore another checkpoint."
+        ) from error
+
+
+async def write_files(iterator: Any, text: str, directory: Any) -> None:
+    """Write the text of a state, and what it belongs to, when `directory` has been made."""
     import asyncio  # Takes long to import, and few need it.
 
+    files = {state_filename(): text, **pipeline_file(iterator)}
     path = await directory.await_creation()
-    await asyncio.to_thread((path / state_filename()).write_text, text)
+    for name, content in files.items():
+        await asyncio.to_thread((path / name).write_text, content)
 
 
 async def read_state(iterator: Any, directory: Any) -> None:
@@ -50,5 +66,75 @@ async def read_state(iterator: Any, directory: Any) -> None:
             f"File {file} does not exist. Was the checkpoint written with another number of"
             " processes?"
         )
-    iterator.set_state(json.loads(await asyncio.to_thread(file.read_text)))
+    state = parse_state(await asyncio.to_thread(file.read_text), file)
+    await asyncio.to_thread(check_pipeline, iterator, path)
+    iterator.set_state(state)
     iterator.start_prefetch()
+
+
+def pipeline_file(iterator: Any) -> dict[str, str]:
+    """Return the text that describes an iterator's pipeline, by file name; nothing if unknown."""
+    if getattr(iterator, "opened_from", None) is None:
+        return {}
+    from wholegrain._graph.fingerprint import fingerprint  # It knows datasets, and those this.
+
+    index, count = jax_process()
+    text = json.dumps(fingerprint(iterator), indent=2)
+    return {f"pipeline_{index}-of-{count}.json": text}
+
+
+def check_pipeline(iterator: Any, directory: Any) -> None:
+    """Compare an iterator's pipeline with the one that wrote the checkpoint in `directory`.
+
+    Raises:
+        ValueError: If the saved position has no meaning in the iterator's pipeline.
+    """
+    if getattr(iterator, "opened_from", None) is None or not config.check_pipeline:
+        return
+    file = _pipeline_file_in(directory, iterator)
+    if file is None:
+        return  # Grain wrote it.
+    from wholegrain._graph import fingerprint_changes
+    from wholegrain._graph.fingerprint import fingerprint
+
+    try:
+        changes = fingerprint_changes.compare(json.loads(file.read_text()), fingerprint(iterator))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        warnings.warn(
+            f"Whether the checkpoint belongs to this pipeline was not checked: {file} cannot be"
+            f" read ({error!r}).",
+            stacklevel=3,
+        )
+        return
+    if changes.breaking:
+        raise ValueError(
+            f"The checkpoint in {directory} is of another pipeline: its position has no meaning in"
+            f" this one.{_listed(changes.breaking)}\nRestore it with the pipeline that wrote it,"
+            f" which {file} describes. To go to that position all the same, call"
+            " `wholegrain.config.update('check_pipeline', False)` first."
+        )
+    if changes.harmless:
+        warnings.warn(
+            f"The pipeline is not quite the one that wrote the checkpoint in {directory}. The"
+            f" position keeps its meaning.{_listed(changes.harmless)}",
+            stacklevel=3,
+        )
+
+
+def _pipeline_file_in(directory: Any, iterator: Any) -> Any:
+    """Return the file that describes the pipeline that wrote a checkpoint; None without one."""
+    index, count = jax_process()
+    file = directory / f"pipeline_{index}-of-{count}.json"
+    if file.exists():
+        return file
+    if hasattr(iterator, "shard_options"):
+        # An elastic one describes the pipeline of all processes, however many there were.
+        return next((one for one in directory.iterdir() if _PIPELINE_FILE.match(one.name)), None)
+    return None
+
+
+_PIPELINE_FILE = re.compile(r"pipeline_\d+-of-\d+\.json$")
+
+
+def _listed(changes: list[str]) -> str:
+    return "".join(f"\n  - {change}" for change in changes)

@@ -11,6 +11,7 @@ class Stage:
     Settings are named as the attributes that hold them, without the underscore.
 
     Args:
+        name: What the stage is called; by default its class.
         fixed: Settings without which a position means something else, such as a seed.
         free: Settings that may change between saving and restoring.
         position: Whose position a state holds. "own": the stage's. "parent": the parent's, of
@@ -22,6 +23,7 @@ class Stage:
         names: The attribute that holds names of the inputs, if they have any.
     """
 
+    name: str | None = None
     fixed: tuple[str, ...] = ()
     free: tuple[str, ...] = ()
     position: Literal["own", "parent", "regrouped"] = "own"

@@ -45,6 +45,11 @@ class DataLoaderIterator:
         """Start reading, or the workers, before the first element is asked for."""
         self._iterator.start_prefetch()
 
+    @property
+    def opened_from(self) -> Any:
+        """The pipeline that the DataLoader stands for."""
+        return self._data_loader._dataset  # noqa: SLF001
+
     def close(self) -> None:
         """Stop threads and workers. `next` is an error afterwards."""
         self._iterator.close()
@@ -174,7 +179,7 @@ class DataLoaderIterator:
 
     async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Take the state now, and return a coroutine that writes it into `directory`."""
-        return saving.write_state(self._state_text(), directory)
+        return saving.write_files(self, self._state_text(), directory)
 
     async def load(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Return a coroutine that reads the state from `directory` and goes there."""

@@ -13,6 +13,7 @@ from wholegrain._graph.kinds import OneParentIterNode
 from wholegrain._graph.nodes.batch import BatchDatasetIterator
 from wholegrain._graph.nodes.filter import FilterDatasetIterator
 from wholegrain._graph.nodes.flat_map import FlatMapDatasetIterator
+from wholegrain._graph.stage import Stage
 from wholegrain._loader.legacy import BatchOperation
 from wholegrain._loader.metadata import KeylessMetadata
 from wholegrain.record import Record, RecordMetadata
@@ -27,6 +28,24 @@ class OperationIterDataset(OneParentIterNode[Record[Any]]):
         super().__init__(parent)
         self._operation = operation
         self._shard_count = shard_count
+
+    @property
+    def _stage(self) -> Stage:
+        match self._operation:
+            case transforms.Batch() | BatchOperation():
+                sizes = ("operation.batch_size", "operation.drop_remainder")
+                return Stage("Batch", fixed=sizes, position="regrouped")
+            case transforms.Filter():
+                return Stage("Filter", free=("operation",), position="regrouped")
+            case transforms.FlatMap():
+                return Stage("FlatMap", free=("operation",), rereads=True)
+            case transforms.Map():
+                return Stage("Map", free=("operation",), position="parent")
+            case transforms.MapWithIndex():
+                return Stage("MapWithIndex", free=("operation",), position="parent")
+            case transforms.RandomMap() | transforms.TfRandomMap():
+                return Stage("RandomMap", free=("operation",), position="parent")
+        return Stage("Operation", free=("operation",))
 
     def open(self) -> DatasetIterator[Record[Any]]:
         parent = self._parent.__iter__()
@@ -189,6 +208,8 @@ class _LegacyIterator(TransformIterator[Record[Any]]):
 
 class DataIterDataset(OneParentIterNode[Any]):
     """The data of records, without their metadata."""
+
+    _stage = Stage(position="parent")
 
     def open(self) -> DatasetIterator[Any]:
         return _DataIterator(self._parent.__iter__())

@@ -12,6 +12,7 @@ from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.kinds import MapNode
 from wholegrain._graph.nodes.read_ahead import PrefetchDatasetIterator, PrefetchIterDataset
 from wholegrain._graph.nodes.source import read_many
+from wholegrain._graph.stage import Stage
 from wholegrain._loader.metadata import SeededMetadata
 from wholegrain.record import Record, RecordMetadata
 from wholegrain.samplers import IndexSampler, SequentialSampler
@@ -22,6 +23,8 @@ _BUILT_IN = (IndexSampler, SequentialSampler)
 
 class SampledMapDataset(MapNode[Record[Any]]):
     """Element `p` is the record that the sampler has at place `p` of this shard."""
+
+    _stage = Stage(fixed=("source", "sampler", "shard_index", "shard_count"))
 
     def __init__(
         self, source: Any, sampler: Any, shard_options: ShardOptions, num_places: int

@@ -48,7 +48,7 @@ class ElasticIterator(DatasetIterator[Any]):
         multiprocessing_options: MultiprocessingOptions | None = None,
     ) -> None:
         super().__init__()
-        self._ds = ds
+        self._ds = self.opened_from = ds
         self._global_batch_size = global_batch_size
         self._shard_options = shard_options
         self._read_options = read_options

@@ -37,11 +37,13 @@ class CheckpointHandler:
         item = item if item is not None else args.item
         directory = _as_path(directory)
         shards = _shard_states(directory, item)
+        file = None if shards is not None else _own_file(directory, item)
+        state = None if file is None else saving.parse_state(file.read_text(), file)
+        saving.check_pipeline(item, directory)
         if shards is not None:
             item.set_shard_states(shards)
         else:
-            text = _own_file(directory, item).read_text()
-            _restore_text(item, text, directory)
+            _restore_state(item, state, directory)
         item.start_prefetch()
         return item
 
@@ -83,7 +85,7 @@ def _files_of(item: Any) -> dict[str, str]:
     if _has_shards(item):
         for number, shard in item.get_shard_states().items():
             files[f"shard_state_{number}.json"] = saving.state_text(shard)
-    return files
+    return files | saving.pipeline_file(item)
 
 
 def _has_shards(item: Any) -> bool:
@@ -144,13 +146,12 @@ def _shard_states(directory: Any, item: Any) -> Mapping[int, Any] | None:
     shards: dict[int, Any] = {}
     number = options.shard_index
     while (file := directory / f"shard_state_{number}.json").exists():
-        shards[number] = json.loads(file.read_text())
+        shards[number] = saving.parse_state(file.read_text(), file)
         number += options.shard_count
     return shards
 
 
-def _restore_text(item: Any, text: str, directory: Any) -> None:
-    state = json.loads(text)
+def _restore_state(item: Any, state: Any, directory: Any) -> None:
     is_loader = isinstance(item.get_state(), bytes)
     of_loader = isinstance(state, dict) and "last_seen_indices" in state
     if of_loader and not is_loader:
@@ -158,4 +159,4 @@ def _restore_text(item: Any, text: str, directory: Any) -> None:
             f"The state in {directory} is that of a DataLoader's iterator, but it was to be"
             f" restored into {type(item).__name__}, an iterator of a dataset."
         )
-    item.set_state(text.encode() if is_loader else state)
+    item.set_state(json.dumps(state).encode() if is_loader else state)

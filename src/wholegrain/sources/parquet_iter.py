@@ -12,6 +12,7 @@ from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._graph.kinds import IterNode
 from wholegrain._graph.nodes import InterleaveIterDataset
+from wholegrain._graph.stage import Stage
 from wholegrain.sources import _paths
 from wholegrain.sources._errors import missing_file
 from wholegrain.sources._optional import require
@@ -45,6 +46,8 @@ class ParquetIterDataset(IterNode[Row]):
     Example:
         >>> ds = ParquetIterDataset("data/*.parquet").map(tokenize).batch(32)
     """
+
+    _stage = Stage(fixed=("paths",), free=("read_kwargs",))
 
     def __init__(
         self,

@@ -44,7 +44,11 @@ class ConcatThenSplitIterDataset(OneParentIterNode[Row]):
         >>> ds = ConcatThenSplitIterDataset(documents, length_struct={"tokens": 2048})
     """
 
-    _stage = Stage(fixed=("plan",), rereads=True)
+    _stage = Stage(
+        fixed=("plan.features", "plan.split_full_length_features"),
+        free=("plan.bos_token_id",),
+        rereads=True,
+    )
 
     def __init__(
         self,

@@ -20,7 +20,17 @@ _ELEMENTS_PER_READ = 256
 class _PackIterDataset(OneParentIterNode[Row]):
     """What first-fit and best-fit have in common: all but the choice of a bin."""
 
-    _stage = Stage(fixed=("plan", "seed", "shuffle_bins", "group_by_feature"), rereads=True)
+    _stage = Stage(
+        fixed=(
+            "plan.features",
+            "plan.num_bins",
+            "plan.max_sequences_per_bin",
+            "seed",
+            "shuffle_bins",
+            "group_by_feature",
+        ),
+        rereads=True,
+    )
 
     _best_fit: bool
 
