@@ -78,7 +78,8 @@ class SampledMapDataset(MapNode[Record[Any]]):
         count = self._num_records()
         keys = [in_source(one.record_key, count) for one in metadata]
         if count is None:  # Keys may be anything that the source takes.
-            return list(map(Record, metadata, map(self._source.__getitem__, keys)))
+            pairs = zip(metadata, keys, strict=True)
+            return [Record(one, self._source[key]) for one, key in pairs]
         return list(map(Record, metadata, read_many(self._source, np.array(keys, np.int64))))
 
     def _num_records(self) -> int | None:
