@@ -155,7 +155,7 @@ class MultithreadPrefetchIterDataset(ShardedIterDataset[T]):
     def run_ahead(self, iterator: DatasetIterator[T]) -> DatasetIterator[T]:
         if isinstance(iterator, ThreadPrefetchDatasetIterator):
             return iterator
-        return ThreadPrefetchDatasetIterator(iterator, self._iter_buffer_size)
+        return ThreadPrefetchDatasetIterator(iterator, self._iter_buffer_size).not_from_start()
 
     def __str__(self) -> str:
         return f"MultithreadPrefetchIterDataset(num_threads={self._num_workers})"

@@ -69,20 +69,19 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
 
     def _next_of_parent(self) -> T:
         """Take an element without running ahead. The end leaves the state as it is."""
-        parent = self.parent
-        if not self._keeps_state:
+        parent, keeps_state = self.parent, self._keeps_state
+        if keeps_state and self._state is None:
+            self._state = parent.get_state()
+        try:
             element: T = next(parent)
-        else:
-            if self._state is None:
+        except StopIteration:
+            raise
+        except Exception:
+            if keeps_state:
                 self._state = parent.get_state()
-            try:
-                element = next(parent)
-            except StopIteration:
-                raise
-            except Exception:
-                self._state = parent.get_state()
-                self._count += 1
-                raise
+            self._count += 1
+            raise
+        if keeps_state:
             self._state = parent.get_state()
         self._count += 1
         return element
@@ -120,6 +119,11 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
     def with_buffer(self, buffer_size: int) -> ThreadPrefetchDatasetIterator[T]:
         """Run ahead from now on, if it did not before."""
         self._buffer_size = buffer_size
+        return self
+
+    def not_from_start(self) -> ThreadPrefetchDatasetIterator[T]:
+        """Note that the parent may have given elements before: it has to say how many."""
+        self._count_is_known = False
         return self
 
     def start_prefetch(self) -> None:

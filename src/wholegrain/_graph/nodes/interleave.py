@@ -101,7 +101,7 @@ class InterleaveIterDataset(IterNode[T]):
             return iterator
         if type(iterator) is ThreadPrefetchDatasetIterator and not iterator.buffer_size:
             return iterator.with_buffer(self._iter_buffer_size)
-        return ThreadPrefetchDatasetIterator(iterator, self._iter_buffer_size)
+        return ThreadPrefetchDatasetIterator(iterator, self._iter_buffer_size).not_from_start()
 
     @property
     def always_runs_ahead(self) -> bool:
