@@ -3,6 +3,7 @@
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
+from wholegrain._graph.fingerprint import fingerprint as fingerprint
 from wholegrain.checkpoint.handler import CheckpointHandler as CheckpointHandler
 
 if TYPE_CHECKING:
