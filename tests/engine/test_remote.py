@@ -384,3 +384,13 @@ def test_nothing_is_left_behind() -> None:
     gc.collect()
     assert open_descriptors() <= descriptors
     assert threading.active_count() <= threads
+
+
+def test_elements_of_classes_that_only_the_worker_has_arrive() -> None:
+    def make(number: int) -> Any:
+        kind = type("Made", (), {"double": lambda self: 2 * number})
+        return kind() if number % 2 else [kind, number]
+
+    received = list(remote(6, make))
+    assert [element.double() for element in received[1::2]] == [2, 6, 10]
+    assert [element[0]().double() for element in received[::2]] == [0, 4, 8]

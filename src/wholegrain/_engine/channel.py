@@ -109,6 +109,9 @@ class Channel:
                 received = array("i")
                 received.frombytes(data[: len(data) - len(data) % received.itemsize])
                 self.descriptors.extend(received)
+                if not _RECEIVE_FLAGS:
+                    for descriptor in received:
+                        os.set_inheritable(descriptor, False)
         return count
 
     def close(self) -> None:

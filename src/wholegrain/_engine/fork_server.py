@@ -12,6 +12,7 @@ side it gives the worker a moment, then kills it. When the main process is gone,
 import contextlib
 import ctypes
 import gc
+import importlib
 import mmap
 import os
 import select
@@ -219,12 +220,21 @@ def _prctl(option: int, value: int | bytes) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def serve(descriptor: int, parent: int) -> NoReturn:
-    """Be the fork server of the process `parent`, asked over the socket `descriptor`."""
+def serve(descriptor: str, parent: str, preload: str) -> NoReturn:
+    """Be the fork server of a process.
+
+    Args:
+        descriptor: Of the socket for requests.
+        parent: The number of the process.
+        preload: Modules to import before the first fork, with commas between them.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.argv[:] = [""]
-    server = ForkServer(socket.socket(fileno=descriptor), parent)
+    server = ForkServer(socket.socket(fileno=int(descriptor)), int(parent))
     _prctl(_PR_SET_NAME, b"wholegrain")
+    for name in preload.split(","):
+        with contextlib.suppress(Exception):  # If a worker needs it, it says what is wrong.
+            importlib.import_module(name)
     # What is there now will not be garbage; and looking for it would unshare its memory.
     gc.collect()
     gc.freeze()

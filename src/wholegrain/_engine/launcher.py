@@ -22,10 +22,8 @@ from wholegrain._engine import fork_server, memory
 from wholegrain._engine.program import Program, ProgramCopy, write_to_process
 
 # Set before anything else is imported, and before worker-side code could look for devices.
-_SET_UP = "import sys; sys.path[:] = sys.argv[3:]; "
-_SERVE = _SET_UP + (
-    "from wholegrain._engine.fork_server import serve; serve(int(sys.argv[1]), int(sys.argv[2]))"
-)
+_SET_UP = "import sys; sys.path[:] = sys.argv[4:]; "
+_SERVE = _SET_UP + "from wholegrain._engine.fork_server import serve; serve(*sys.argv[1:4])"
 _WORK = _SET_UP + "from wholegrain._engine.worker import run_spawned; run_spawned(sys.argv[1])"
 
 _HIDDEN_DEVICES = {
@@ -41,9 +39,10 @@ def worker_environ() -> dict[str, str]:
     """Return the environment of workers: this process's, without its accelerators.
 
     A worker that imports jax or torch would otherwise reserve memory of the devices that the main
-    process trains on. WHOLEGRAIN_WORKER_DEVICES=1 leaves them visible.
+    process trains on. WHOLEGRAIN_WORKER_DEVICES=1 leaves them visible. WHOLEGRAIN_WORKER=1 tells
+    code that it runs in a worker.
     """
-    environ = dict(os.environ)
+    environ = {**os.environ, "WHOLEGRAIN_WORKER": "1"}
     if environ.get("WHOLEGRAIN_WORKER_DEVICES", "0") in ("", "0"):
         environ.update(_HIDDEN_DEVICES)
     return environ
@@ -91,6 +90,17 @@ def _command(code: str, *arguments: str) -> list[str]:
 def module_path() -> list[str]:
     """Return where this process looks for modules."""
     return [str(entry) for entry in sys.path]
+
+
+def _preload() -> list[str]:
+    """Return the modules that workers will need: of this package, those in use here.
+
+    WHOLEGRAIN_PRELOAD names more, with commas between them. What they do when imported has to
+    survive a fork: they may start no threads, and open nothing that workers cannot share.
+    """
+    ours = [name for name in sys.modules if name.startswith("wholegrain.")]
+    asked = os.environ.get("WHOLEGRAIN_PRELOAD", "")
+    return ours + [name.strip() for name in asked.split(",") if name.strip()]
 
 
 def _environ() -> dict[str, str]:
@@ -163,7 +173,7 @@ class ForkLauncher:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                _command(_SERVE, str(theirs.fileno()), str(os.getpid())),
+                _command(_SERVE, str(theirs.fileno()), str(os.getpid()), ",".join(_preload())),
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env=_environ(),
@@ -285,14 +295,14 @@ class SpawnLauncher:
         with theirs:
             if sys.platform == "win32":
                 process = subprocess.Popen(
-                    _command(_WORK, "", ""), stdin=subprocess.PIPE, env=_environ()
+                    _command(_WORK, "", "", ""), stdin=subprocess.PIPE, env=_environ()
                 )
                 assert process.stdin is not None
                 with process.stdin as pipe:
                     pipe.write(theirs.share(process.pid))
             else:
                 process = subprocess.Popen(
-                    _command(_WORK, str(theirs.fileno()), ""),
+                    _command(_WORK, str(theirs.fileno()), "", ""),
                     stdin=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
                     env=_environ(),

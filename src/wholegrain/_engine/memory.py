@@ -118,8 +118,9 @@ def _map(descriptor: int, nbytes: int, access: int) -> mmap.mmap:
 
 def populate(memory: mmap.mmap, start: int, nbytes: int) -> None:
     """Have the pages ready before they are written, where the system can."""
-    with contextlib.suppress(AttributeError, OSError, ValueError):  # Else they come one by one.
-        memory.madvise(_MADV_POPULATE_WRITE, start, nbytes)
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, ValueError):  # Else they come one by one.
+            memory.madvise(_MADV_POPULATE_WRITE, start, nbytes)
 
 
 def forget(handle: Handle) -> None:

@@ -1,5 +1,6 @@
 """An iterator that runs in a worker process."""
 
+import contextlib
 import logging
 import os
 import pickle
@@ -61,7 +62,9 @@ class RemoteIterator(Generic[T]):
         worker_init_fn: Callable[[int, int], None] | None = None,
         hold_budget: int | None = None,
     ) -> None:
-        self._settings = WorkerSettings(
+        self._name = f"Worker {worker_index} of {worker_count}"
+        # Let go of when closed: the program may hold much memory.
+        self._settings: WorkerSettings | None = WorkerSettings(
             program=program,
             index=worker_index,
             count=worker_count,
@@ -107,7 +110,7 @@ class RemoteIterator(Generic[T]):
         try:
             return self._decode(element)  # type: ignore[no-any-return]
         except Exception as error:
-            error.add_note(f"{self._name()} made this element, but it could not be received.")
+            error.add_note(f"{self._name} made this element, but it could not be received.")
             raise
 
     def get_state(self) -> Any:
@@ -153,6 +156,7 @@ class RemoteIterator(Generic[T]):
             connection.close()
         self._before = self._last_mark()
         self._drop_elements()
+        self._settings = None
 
     def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # At the very end everything has been closed already, and modules are half gone.
@@ -166,14 +170,13 @@ class RemoteIterator(Generic[T]):
                 " it this one's state with `set_state` to go on from here."
             )
 
-    def _name(self) -> str:
-        return f"Worker {self._settings.index} of {self._settings.count}"
-
     def _connect(self) -> Connection:
         """Start a process that goes on after the last element that arrived."""
         mark = self._marks[-1] if self._marks else self._before
         state = None if mark is None else _pickled_state(mark)
         singly = _SINGLY_AFTER_DEATH if self._died_at >= 0 else 0
+        self._check_open()
+        assert self._settings is not None
         self._connection = Connection(self._settings, self._generation, state, singly)
         self._done_by_others = self._done + self._count
         return self._connection
@@ -256,7 +259,7 @@ class RemoteIterator(Generic[T]):
             self._cursor = 1
             where = f"while it was making its element {number}"
         error = unpack_error(packed)
-        error.add_note(f"{self._name()} (process {pid}) raised this {where}.")
+        error.add_note(f"{self._name} (process {pid}) raised this {where}.")
         raise error
 
     def _abandon(self) -> None:
@@ -284,7 +287,7 @@ class RemoteIterator(Generic[T]):
         _log.warning(
             "%s (process %s) ended unexpectedly with exit code %s. Another process goes on"
             " with its element %d.%s",
-            self._name(),
+            self._name,
             pid,
             describe_exit(code),
             position,
@@ -296,7 +299,7 @@ class RemoteIterator(Generic[T]):
         state = "its initial state" if mark is None else repr(pickle.loads(_pickled_state(mark)))
         text = (
             f"Worker process was terminated unexpectedly with exit code {describe_exit(code)}."
-            f" {self._name()} ended twice while making the same element: its element {position}"
+            f" {self._name} ended twice while making the same element: its element {position}"
             " (counted from 0 at the start, or at the last restored state), after the state"
             f" {state}."
         )
@@ -310,8 +313,10 @@ def _pickled_state(mark: int | bytes) -> bytes:
 
 
 def _default_budget(worker_count: int) -> int:
-    try:
-        installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        installed = 4 * _MAX_HOLD_BUDGET
-    return min(_MAX_HOLD_BUDGET, installed // 4) // max(1, worker_count)
+    """Share 1 GiB, or a quarter of the memory if that is less, among the workers."""
+    limits = [_MAX_HOLD_BUDGET]
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
+    with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max") as file:
+        limits.append(int(file.read()) // 4)
+    return min(limits) // max(1, worker_count)

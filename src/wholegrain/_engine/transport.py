@@ -24,7 +24,7 @@ from wholegrain._engine.layout import (
     count_arrays,
     flatten,
 )
-from wholegrain._engine.pickling import dumps, dumps_by_value
+from wholegrain._engine.pickling import ReplyPickler, dumps, dumps_by_value
 from wholegrain._engine.ring import Arena, SlotId, SlotViews
 
 Block = SlotId | bytes
@@ -60,6 +60,7 @@ class Encoder:
     def __init__(self, arena: Arena, inline_bytes: int = INLINE_BYTES) -> None:
         self._arena = arena
         self._inline_bytes = inline_bytes
+        self._pickler = ReplyPickler()
         self._packings: dict[Parts, Packing] = {}
         self._last_parts: list[Any] = []
         self._last_packing = Packing(-1, [])
@@ -124,7 +125,7 @@ class Encoder:
             loose: list[memoryview] = []
             size = packing.size
             if others:
-                pickled, loose = _pickle(others, element, self._inline_bytes)
+                pickled, loose = self._pickle(others, element)
                 rest = pickled
                 if loose:
                     spans = _place(loose, size, len(self._slots))
@@ -148,6 +149,19 @@ class Encoder:
         size += sum([len(block) for _, block in self._slots])
         self._forget_placed()
         return (packing.number, blocks, rest), size
+
+    def _pickle(self, others: list[Any], element: Any) -> tuple[bytes, list[memoryview]]:
+        """Pickle what is not an array; return large pieces of it, which go to a block, apart.
+
+        A large pickle is the first of these pieces, and what is returned as the pickle is empty.
+        """
+        try:
+            pickled, apart = self._pickler.dumps(others, _OUT_OF_BAND_BYTES)
+        except Exception as error:
+            raise CannotSendError(_describe_failure(element, "element", error)) from error
+        if len(pickled) >= self._inline_bytes:
+            return b"", [memoryview(pickled), *apart]
+        return pickled, apart
 
     def _leave_placed(self, parts: list[Any], arrays: list[Array]) -> list[Array]:
         """Note which arrays are in their place already; return those to be copied."""
@@ -175,33 +189,6 @@ class Encoder:
         self.new_layouts.append((packing.number, dumps((parts, places))))
         self._packings[key] = packing
         return packing
-
-
-def _pickle(others: list[Any], element: Any, inline_bytes: int) -> tuple[bytes, list[memoryview]]:
-    """Pickle what is not an array; return large pieces of it, which go to a block, apart.
-
-    A large pickle is the first of these pieces, and what is returned as the pickle is empty.
-    """
-    apart: list[memoryview] = []
-
-    def keep(buffer: pickle.PickleBuffer) -> bool:
-        data = buffer.raw()
-        if len(data) < _OUT_OF_BAND_BYTES:
-            return True
-        apart.append(data)
-        return False
-
-    try:
-        pickled = pickle.dumps(others, 5, buffer_callback=keep)
-    except Exception:
-        apart.clear()
-        try:
-            pickled = dumps_by_value(others, keep)
-        except Exception as error:
-            raise CannotSendError(_describe_failure(element, "element", error)) from error
-    if len(pickled) >= inline_bytes:
-        return b"", [memoryview(pickled), *apart]
-    return pickled, apart
 
 
 def _place(pieces: list[memoryview], start: int, block: int) -> list[Span]:

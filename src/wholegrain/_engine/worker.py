@@ -145,7 +145,7 @@ class Worker:
         self._channel = channel
         self._start = start
         self._arena = Arena(start.memory_kind, self._announce, self._retire)
-        self._encoder = Encoder(self._arena, max(INLINE_BYTES, start.min_shm_size))
+        self._encoder: Encoder
         self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._sending = threading.Lock()
         # Finished elements that were not sent yet: each with its state and size. The second
@@ -176,6 +176,8 @@ class Worker:
                 iterator.set_state(pickle.loads(self._start.state))
         except BaseException as error:
             self._give_up(error)
+        # Made after the program was loaded: it knows the classes that came with it.
+        self._encoder = Encoder(self._arena, max(INLINE_BYTES, self._start.min_shm_size))
         if hasattr(iterator, "next_into"):
             self._produce(iterator, functools.partial(iterator.next_into, self._encoder.empty))
         else:
