@@ -1,226 +1,254 @@
-"""Records of one TFRecord file, one after the other, from any record on.
+"""The format of TFRecord files, and a reader of their records in order.
 
-Layout of a record: length (8 bytes), checksum of the length (4), payload, its checksum (4).
+A record is its length (uint64, little-endian), a checksum of the length, the payload, and a
+checksum of the payload. Nothing else is in a file; it may be compressed as a whole.
 """
 
-import gzip
 import struct
 import zlib
-from collections.abc import Callable, Sequence
-from typing import IO, Any
+from collections.abc import Callable
 
+from wholegrain.sources import _remote
 from wholegrain.sources._crc32c import checksum_of_length, payload_checksum
 from wholegrain.sources._errors import CorruptFileError
 from wholegrain.sources._files import FileStream, open_file
+from wholegrain.sources._inflate import InflatingStream, Stream
 
 HEAD = struct.Struct("<QI")
 FOOT_BYTES = 4
 OVERHEAD = HEAD.size + FOOT_BYTES
+
+# As much as a processor's cache holds; and enough for the time a store takes to answer.
 _BLOCK_BYTES = 1 << 18
-_CHECKSUM = struct.Struct("<I")
-
-
-def compression_of(start: bytes) -> str | None:
-    """Return how a file is compressed, from its first bytes; None if it is not.
-
-    A length may look like the mark of a compressed file, but then its checksum is right.
-    """
-    if len(start) >= HEAD.size:
-        length, checksum = HEAD.unpack_from(start)
-        if checksum == checksum_of_length(length):
-            return None
-    if start[:2] == b"\x1f\x8b":
-        return "gzip"
-    if len(start) >= 2 and start[0] & 0x0F == 8 and int.from_bytes(start[:2], "big") % 31 == 0:
-        return "zlib"
-    return None
+_REMOTE_BLOCK_BYTES = 1 << 22
+# Records may be larger, but a length that is too large by mistake should not take all memory.
+_MOST_BYTES_AT_ONCE = 1 << 26
 
 
 def corrupt(path: str, offset: int, problem: str) -> CorruptFileError:
-    """Return the error for a file that is not as it should be at `offset`."""
+    """Return the error for a record that cannot be read."""
     return CorruptFileError(f"Not a valid TFRecord file: {path!r}, at byte {offset}: {problem}.")
 
 
 def bad_length(path: str, offset: int) -> CorruptFileError:
-    """Return the error for a length whose checksum is wrong."""
-    return corrupt(path, offset, "the checksum of the record's length is wrong")
+    """Return the error for a record whose length does not agree with its checksum."""
+    return corrupt(
+        path,
+        offset,
+        "the checksum of the record's length is wrong, so what follows cannot be found",
+    )
 
 
 def cut_off(path: str, offset: int, needed: int, found: int) -> CorruptFileError:
-    """Return the error for a file that ends within a record."""
-    problem = f"the record there takes {needed} bytes, but the file has only {found} more"
-    return corrupt(path, offset, problem)
+    """Return the error for a record of which only the first `found` bytes are there."""
+    return corrupt(
+        path, offset, f"the record has at least {needed} bytes, but the file ends after {found}"
+    )
+
+
+def compression_of(head: bytes) -> str | None:
+    """Return how a file that begins like this is compressed: "gzip", "zlib", or None."""
+    if len(head) >= HEAD.size:
+        length, checksum = HEAD.unpack_from(head)
+        if checksum == checksum_of_length(length):
+            return None  # whatever its length looks like
+    if head.startswith(b"\x1f\x8b\x08"):
+        return "gzip"
+    # RFC 1950: deflate, a window of at most 32 kB, no dictionary, and a check in both bytes.
+    if len(head) >= 2 and head[0] & 0x8F == 0x08 and not head[1] & 0x20:
+        return None if int.from_bytes(head[:2], "big") % 31 else "zlib"
+    return None
+
+
+class _LengthsOfHeads(dict[bytes, int]):
+    """The length that each head of a record stands for; -1 if its checksum is wrong.
+
+    Records of one file have few different lengths, so that most heads are looked up.
+    """
+
+    def __missing__(self, head: bytes) -> int:
+        length, checksum = HEAD.unpack(head)
+        if checksum != checksum_of_length(length):
+            return -1
+        if len(self) >= 65536:
+            self.clear()
+        self[head] = length
+        return int(length)
+
+
+_lengths = _LengthsOfHeads()
 
 
 class TFRecordReader:
-    """The records of a TFRecord file, compressed by gzip or zlib or not at all.
+    """The records of a TFRecord file from any position on, read many at a time.
 
-    A subclass may open the file in its own way: it sets `_reader` to a binary stream that can
-    seek, and need not call `__init__`.
+    A subclass may open the file in its own way: it sets `_reader` to a stream with `read` and
+    `seek` instead of calling `__init__`.
 
     Args:
-        path: The file, or the address of an object in a store.
-        check_payload: Whether to verify the checksums of the payloads, and not only of the
-            lengths.
+        path: A file, or the address of an object in a store. It may be compressed by gzip or
+            zlib, as a whole: positions are those in the content.
+        check_payload: Whether to verify the checksums of payloads. Those of the lengths are
+            verified always.
     """
 
-    # Set here, and not in `__init__`, for subclasses that only set `_reader`.
-    _path: str | None = None
-    _reader: Any = None
-    _checksum: Callable[[bytes], int] | None = None
-    _stream: Any = None
-    offset = 0  # where the next record starts, in the uncompressed file
+    _reader: Stream
+    _path = "<stream>"
+    _block_bytes = _BLOCK_BYTES
+    _payload_checksum: Callable[[bytes], int] | None = None
+
+    _content: Stream | None = None  # what is in the stream; None before the first read
+    _position: int | None = 0  # of the content's next byte; None if it is not known
     _block = b""
-    _block_offset = 0
-    ends: Sequence[int] = ()
+    _block_offset = 0  # of the block in the content
+    _at = 0  # of the next record in the block
 
     def __init__(self, path: str, *, check_payload: bool = False) -> None:
+        if check_payload:
+            self._payload_checksum = payload_checksum()
+        if _remote.is_remote(path):
+            self._block_bytes = _REMOTE_BLOCK_BYTES
         self._path = path
-        self._checksum = payload_checksum() if check_payload else None
-
-    @property
-    def name(self) -> str:
-        """The file's name, as far as it is known."""
-        name = self._path or getattr(self._reader, "name", None)
-        return name if isinstance(name, str) else repr(self._reader)
+        self._reader = FileStream(open_file(path))
 
     def take(self, count: int) -> list[bytes]:
         """Return some of the next records: at least one and at most `count`; none at the end.
 
-        Those of a block are taken together; `ends` says where each of them ends. An exception is
-        raised for the first of them only, and again whenever it is the first.
+        An exception is raised for the first of them only. A record with a wrong payload is
+        passed over by that; after other errors there is nothing to go on with.
         """
-        records: list[bytes] = []
-        ends: list[int] = []
-        self.ends = ends
-        if not self._load_record():
-            return records
-        block, base = self._block, self._block_offset
-        at, size = self.offset - base, len(block)
-        while len(records) < count and at + HEAD.size <= size:
-            length, checksum = HEAD.unpack_from(block, at)
-            start = at + HEAD.size
-            end = start + length + FOOT_BYTES
-            if checksum != checksum_of_length(length) or end > size:
-                break
-            payload = block[start : start + length]
-            if self._checksum is not None:
-                (found,) = _CHECKSUM.unpack_from(block, start + length)
-                if found != self._checksum(payload):
-                    if records:
-                        break
-                    raise corrupt(self.name, self.offset, "the checksum of the payload is wrong")
-            records.append(payload)
-            at = end
-            ends.append(base + at)
-        self.offset = base + at
+        records = self._take_from_block(count)
+        while not records:
+            if not self._read_record():
+                return []
+            records = self._take_from_block(count)
         return records
 
-    def _load_record(self) -> bool:
-        """Make the block hold the next record; return False if there is none."""
-        at = self.offset - self._block_offset
-        if at < 0 or at + HEAD.size > len(self._block):
-            available = self._load(HEAD.size)
-            if available == 0:
-                return False
-            if available < HEAD.size:
-                raise cut_off(self.name, self.offset, HEAD.size, available)
-            at = 0
-        length, checksum = HEAD.unpack_from(self._block, at)
-        if checksum != checksum_of_length(length):
-            raise bad_length(self.name, self.offset)
-        size = OVERHEAD + length
-        if at + size > len(self._block):
-            available = self._load(size)
-            if available < size:
-                raise cut_off(self.name, self.offset, size, available)
+    def _take_from_block(self, count: int) -> list[bytes]:
+        """Return the records that are in the block as a whole, up to the first bad one."""
+        block, at = self._block, self._at
+        last_foot = len(block) - FOOT_BYTES
+        last_head = last_foot - HEAD.size
+        head_bytes, foot_bytes, lengths = HEAD.size, FOOT_BYTES, _lengths
+        records: list[bytes] = []
+        while at <= last_head:
+            start = at + head_bytes
+            length = lengths[block[at:start]]
+            stop = start + length
+            if length < 0 or stop > last_foot:
+                break
+            records.append(block[start:stop])
+            at = stop + foot_bytes
+            if len(records) == count:
+                break
+        if self._payload_checksum is not None:
+            return self._checked(records, self._payload_checksum)
+        self._at = at
+        return records
+
+    def _checked(self, records: list[bytes], checksum: Callable[[bytes], int]) -> list[bytes]:
+        """Move on over the records whose payloads are as they were written."""
+        for number, record in enumerate(records):
+            foot = self._at + HEAD.size + len(record)
+            expected = int.from_bytes(self._block[foot : foot + FOOT_BYTES], "little")
+            if checksum(record) != expected:
+                if number:
+                    return records[:number]
+                offset = self.tell()
+                self._at = foot + FOOT_BYTES
+                raise corrupt(self._path, offset, "the checksum of the payload is wrong")
+            self._at = foot + FOOT_BYTES
+        return records
+
+    def _read_record(self) -> bool:
+        """Read on until the next record is in the block; return False at the end."""
+        if not self._read_to(OVERHEAD):
+            left = len(self._block) - self._at
+            if left:
+                raise cut_off(self._path, self.tell(), OVERHEAD, left)
+            return False
+        head = self._block[self._at : self._at + HEAD.size]
+        length = _lengths[head]
+        if length < 0:
+            raise bad_length(self._path, self.tell())
+        if not self._read_to(OVERHEAD + length):
+            left = len(self._block) - self._at
+            raise cut_off(self._path, self.tell(), OVERHEAD + length, left)
         return True
 
-    def close(self) -> None:
-        """Close the file. The next read opens it again."""
-        stream, self._stream = self._stream, None
-        self._block, self._block_offset = b"", 0
-        for opened in (stream, self._reader):
-            if opened is not None:
-                opened.close()
-        if self._path is not None:
-            self._reader = None
+    def _read_to(self, needed: int) -> bool:
+        """Read on until `needed` bytes follow in the block; return False if the file ends."""
+        if len(self._block) - self._at >= needed:
+            return True
+        self._drop_what_was_read()
+        try:
+            self._block = self._read_on(self._block, needed)
+        except BaseException as error:
+            self._position = None  # How much was read is not known.
+            if isinstance(error, (zlib.error, EOFError)):
+                problem = f"the file is compressed, and damaged ({error})"
+                raise corrupt(self._path, self._block_offset, problem) from error
+            raise
+        return len(self._block) >= needed
 
-    def _load(self, size: int) -> int:
-        """Make the block start at the offset and hold `size` bytes; return how many it holds."""
-        if self._stream is None:
-            self._stream = self._open()
-        kept = self.offset - self._block_offset
-        if 0 <= kept <= len(self._block):
-            parts = [self._block[kept:]]
-        else:
-            parts = [b""]
-            self._stream.seek(self.offset)
-        held = len(parts[0])
-        wanted = max(size, _BLOCK_BYTES)
-        while held < wanted:
-            part = self._read(wanted - held)
+    def _read_on(self, block: bytes, needed: int) -> bytes:
+        content = self._content
+        if content is None:
+            content, block = self._open_content()
+            self._content = content
+        end = self._block_offset + len(block)
+        if self._position != end:
+            content.seek(end)
+            self._position = end
+        parts = [block]
+        missing = needed - len(block)
+        while missing > 0:
+            wanted = min(max(missing, self._block_bytes), _MOST_BYTES_AT_ONCE)
+            part = content.read(wanted)
             if not part:
                 break
             parts.append(part)
-            held += len(part)
-        self._block = b"".join(parts)
-        self._block_offset = self.offset
-        return held
+            missing -= len(part)
+            self._position += len(part)
+        return b"".join(parts)
 
-    def _read(self, size: int) -> bytes:
-        try:
-            data: bytes = self._stream.read(size)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            problem = f"the compressed data is damaged or cut off ({error})"
-            raise corrupt(self.name, self.offset, problem) from error
-        return data
+    def _open_content(self) -> tuple[Stream, bytes]:
+        """Return a stream of what the file contains, and the block that was read of it."""
+        if self._position != 0:
+            self._reader.seek(0)
+        # At the start of the file, where most reads begin, one read does for both.
+        wanted = HEAD.size if self._block_offset else self._block_bytes
+        begin = b""
+        while len(begin) < HEAD.size and (part := self._reader.read(wanted - len(begin))):
+            begin += part
+        compression = compression_of(begin[: HEAD.size])
+        if compression is not None:
+            self._position = 0
+            return InflatingStream(self._reader, compression, begin), b""
+        self._position = len(begin)
+        return self._reader, (b"" if self._block_offset else begin)
 
-    def _open(self) -> Any:
-        if self._reader is None:
-            assert self._path is not None
-            self._reader = FileStream(open_file(self._path))
-        stream = self._reader
-        stream.seek(0)
-        compression = compression_of(stream.read(HEAD.size))
-        stream.seek(0)
-        if compression == "gzip":
-            stream = gzip.GzipFile(fileobj=stream)
-        elif compression == "zlib":
-            stream = _ZlibStream(stream)
-        self._block, self._block_offset = b"", 0
-        stream.seek(0)
-        return stream
+    def _drop_what_was_read(self) -> None:
+        self._block_offset += self._at
+        self._block, self._at = self._block[self._at :], 0
 
-
-class _ZlibStream:
-    """What a zlib-compressed stream decompresses to. Going back starts anew."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._restart()
-
-    def _restart(self) -> None:
-        self._stream.seek(0)
-        self._decompressor = zlib.decompressobj()
-        self._position = 0
-
-    def read(self, size: int) -> bytes:
-        data = b""
-        while not data and not self._decompressor.eof:
-            compressed = self._decompressor.unconsumed_tail or self._stream.read(_BLOCK_BYTES)
-            if not compressed:
-                raise EOFError("the file ends before the compressed data does")
-            data = self._decompressor.decompress(compressed, size)
-        self._position += len(data)
-        return data
+    def tell(self) -> int:
+        """Return the position of the next record."""
+        return self._block_offset + self._at
 
     def seek(self, offset: int) -> None:
-        if offset < self._position:
-            self._restart()
-        while self._position < offset:
-            if not self.read(min(offset - self._position, _BLOCK_BYTES)):
-                break
+        """Go to the record at a position that `tell` returned."""
+        if offset < 0:
+            raise ValueError(f"A position in {self._path!r} cannot be negative, but got {offset}.")
+        at = offset - self._block_offset
+        if 0 <= at <= len(self._block):
+            self._at = at
+        else:
+            self._block, self._block_offset, self._at = b"", offset, 0
 
     def close(self) -> None:
-        """Do nothing: the stream belongs to the reader."""
+        """Close the file. The position stays known."""
+        self._block, self._block_offset, self._at = b"", self.tell(), 0
+        close = getattr(self._reader, "close", None)
+        if close is not None:
+            close()

@@ -1,79 +1,91 @@
-"""TFRecordIterDataset: the records of one TFRecord file, in order."""
+"""TFRecordIterDataset: the records of a TFRecord file, in order."""
+
+from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._graph.kinds import IterNode
 from wholegrain.sources import _paths
-from wholegrain.sources._errors import missing_file
-from wholegrain.sources._tfrecord_reader import TFRecordReader
+from wholegrain.sources._tfrecord_reader import OVERHEAD, TFRecordReader
 
-# How many records are read at once, at most.
-_CHUNK = 256
+# How many records `next` takes out of the reader at a time.
+_RECORDS_AHEAD = 32
 
 
 class TFRecordIterDataset(IterNode[bytes]):
-    """The records of one TFRecord file, as bytes, in order.
+    """The records of a TFRecord file, as bytes, in order.
 
-    The file may be compressed by gzip or zlib; what it is is seen from its first bytes. The
-    checksums of the records' lengths are verified.
-
-    Several files are read in turn by `InterleaveIterDataset`; records in any order, from files
-    that are not compressed, are read by `wholegrain.sources.TFRecordDataSource`.
+    The file may be compressed by gzip or zlib, as a whole. Of several files, make a dataset
+    each and interleave them; this is also how workers share them. To read records in any order,
+    see `wholegrain.sources.TFRecordDataSource`.
 
     Args:
-        path: The file, or the address of an object in a store, `"s3://..."`.
+        path: A path, or the address of an object in a store, `"s3://..."`.
+        check_payload: Whether to verify the checksums of the payloads. Those of the lengths are
+            verified always.
 
     Example:
-        >>> files = wg.MapDataset.source(sorted(glob.glob("data/*.tfrecord")))
-        >>> records = files.map(TFRecordIterDataset)
-        >>> ds = InterleaveIterDataset(records, cycle_length=4).map(parse)
+        >>> files = wg.MapDataset.source(["a.tfrecord", "b.tfrecord"])
+        >>> ds = InterleaveIterDataset(files.map(TFRecordIterDataset), cycle_length=2)
+        >>> ds = ds.map(parse).batch(32)
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, check_payload: bool = False) -> None:
         super().__init__()
-        self._path = path
+        self._path = _paths.to_text(path)
+        self._check_payload = check_payload
 
     def open(self) -> DatasetIterator[bytes]:
-        return TFRecordDatasetIterator(self._path)
+        return TFRecordDatasetIterator(self._path, check_payload=self._check_payload)
 
 
 class TFRecordDatasetIterator(DatasetIterator[bytes]):
-    """A position in a TFRecord file, which is opened for the first record.
+    """A position in a TFRecord file.
 
-    A subclass may set `_reader` to a reader of its own instead of calling `__init__`.
+    A subclass may set `_reader` instead of calling `__init__`.
     """
 
-    _reader: Any
-    # Records that were read together, where each of them ends, and which of them is next.
-    _records: Sequence[bytes] = ()
-    _ends: Sequence[int] = ()
-    _next = 0
-    _offset = 0  # where the first of them starts
+    _reader: TFRecordReader
+    _closed = False
+    # What the last `take` gave: how many records, and where the first of them begins.
+    _taken = 0
+    _taken_from = 0
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        # Here, for subclasses that have an `__init__` of their own.
+        iterator = super().__new__(cls)
+        iterator._ahead = []
+        return iterator
+
+    def __init__(self, path: str, *, check_payload: bool = False) -> None:
         super().__init__()
-        name = _paths.to_text(path)
-        if not _paths.is_remote(name) and not os.path.exists(name):
-            raise missing_file(name)
-        self._reader = TFRecordReader(name)
+        self._ahead: list[bytes]  # records that follow, the next one last
+        self._reader = TFRecordReader(path, check_payload=check_payload)
 
     def __next__(self) -> bytes:
-        if self._next == len(self._records) and not self._read():
+        try:
+            return self._ahead.pop()
+        except IndexError:
+            pass
+        self._check_open()
+        records = self._reader.take(_RECORDS_AHEAD)
+        if not records:
             raise StopIteration
-        record = self._records[self._next]
-        self._next += 1
-        return record
+        records.reverse()
+        self._ahead = records
+        return records.pop()
 
     def take(self, count: int) -> list[bytes]:
-        if self._next == len(self._records) and not self._read():
-            return []
-        records = list(self._records[self._next : self._next + count])
-        self._next += len(records)
+        self._check_open()
+        if self._ahead:
+            self._go_to(self._offset())
+        self._taken_from = self._reader.tell()
+        records = self._reader.take(count)
+        self._taken = len(records)
         return records
 
     @property
@@ -81,41 +93,35 @@ class TFRecordDatasetIterator(DatasetIterator[bytes]):
         return True
 
     def put_back(self, count: int) -> None:
-        self._next -= count
+        self._taken -= count
+        self._reader.seek(self._taken_from)
+        if self._taken:
+            self._reader.take(self._taken)
 
-    def _read(self) -> bool:
-        """Read some records; return whether there are any."""
-        self._go_to(self._position())
-        self._records = self._reader.take(_CHUNK)
-        self._ends = self._reader.ends
-        return bool(self._records)
+    @property
+    def moves_at_end(self) -> bool:
+        return False
 
-    def _position(self) -> int:
-        return self._ends[self._next - 1] if self._next else self._offset
+    def _offset(self) -> int:
+        ahead = sum(OVERHEAD + len(record) for record in self._ahead)
+        return self._reader.tell() - ahead
 
     def _go_to(self, offset: int) -> None:
-        self._offset = self._reader.offset = offset
-        self._records, self._ends, self._next = (), (), 0
+        self._reader.seek(offset)
+        self._ahead = []
 
     def get_state(self) -> State:
-        return {"reader_offset": self._position()}
+        return {"reader_offset": self._offset()}
 
     def set_state(self, state: State) -> None:
         self._go_to(operator.index(state["reader_offset"]))
 
-    def close(self) -> None:
-        self._go_to(self._position())
-        self._reader.close()
-        self._reader = _ClosedReader()
-
-
-class _ClosedReader:
-    """Takes the reader's place in a closed iterator: no check is needed while it is open."""
-
-    offset = 0
-
-    def take(self, count: int) -> list[bytes]:
-        raise closed_error()
+    def _check_open(self) -> None:
+        if self._closed:
+            raise closed_error()
 
     def close(self) -> None:
-        """Do nothing: it is closed."""
+        if not self._closed:
+            self._closed = True
+            self._go_to(self._offset())
+            self._reader.close()
