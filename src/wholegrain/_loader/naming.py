@@ -35,7 +35,7 @@ def check_same(what: str, saved: str, own: str) -> None:
             f"Whether the state was taken with the same `{what}` cannot be checked: it is called"
             f" {own}, and elsewhere it has another address. Give its class a `__repr__` that"
             " identifies the data.",
-            stacklevel=5,
+            stacklevel=4,
         )
 
 
