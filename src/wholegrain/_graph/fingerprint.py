@@ -170,7 +170,7 @@ def identity(value: Any) -> str:
 
 def _represents_itself(value: Any) -> bool:
     """Whether a class has a representation of its own, other than its address or its data."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind.__repr__ is object.__repr__:
         return False
     return not any(kind.__repr__ is base.__repr__ for base in _CONTAINERS)
