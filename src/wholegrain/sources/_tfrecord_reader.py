@@ -18,8 +18,9 @@ HEAD = struct.Struct("<QI")
 FOOT_BYTES = 4
 OVERHEAD = HEAD.size + FOOT_BYTES
 
-# As much as a processor's cache holds; and enough for the time a store takes to answer.
-_BLOCK_BYTES = 1 << 18
+# Larger blocks would be memory that is new each time, and slower than reading the file. Of a
+# store, one reads enough for the time it takes to answer.
+_BLOCK_BYTES = 1 << 16
 _REMOTE_BLOCK_BYTES = 1 << 22
 # Records may be larger, but a length that is too large by mistake should not take all memory.
 _MOST_BYTES_AT_ONCE = 1 << 26
