@@ -135,3 +135,24 @@ def test_pipelines_with_threads_are_equal_and_restore_each_others_states(
     data: st.DataObject,
 ) -> None:
     _check(data.draw(pipelines.threaded_drafts()).recipe, data)
+
+
+@pytest.mark.parametrize("length", [1, 2, 24])
+@pytest.mark.parametrize("stage", ["range", "shuffle", "mix", "map_with_index"])
+def test_later_epochs_of_a_part_of_an_infinite_dataset_are_equal(stage: str, length: int) -> None:
+    # Their indices are beyond 64 bits.
+    def build_part(g: Any) -> Any:
+        ds = g.MapDataset.range(24).repeat()
+        match stage:
+            case "shuffle":
+                ds = ds.shuffle(seed=1)
+            case "mix":
+                ds = g.MapDataset.mix([ds, g.MapDataset.range(100, 107).repeat()], [2, 1])
+            case "map_with_index":
+                ds = g.MapDataset.range(24).repeat()[5:].map_with_index(lambda i, x: (i, x))
+        return ds[:length].repeat(3)
+
+    theirs, ours = build_part(grain), build_part(wg)
+    expected = [theirs[index] for index in range(3 * length)]
+    _assert_same(expected, [ours[index] for index in range(3 * length)], "one by one")
+    _assert_same(expected, list(ours), "iterated")
