@@ -9,6 +9,7 @@ Example:
     >>> testing.check_source(MyDataSource("train"))
     >>> testing.check_map_dataset(MyMapDataset("train").shuffle(seed=1))
     >>> testing.check_iter_dataset(MyIterDataset("train").batch(8))
+    >>> testing.check_resume(training_pipeline())
 """
 
 import copy
@@ -35,12 +36,14 @@ from wholegrain._graph.checks import (
 )
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.resume_check import check_resume
 from wholegrain.options import ReadOptions
 
 __all__ = [
     "assert_equal_output_after_checkpoint",
     "check_iter_dataset",
     "check_map_dataset",
+    "check_resume",
     "check_source",
     "difference",
 ]
