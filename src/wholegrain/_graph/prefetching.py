@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from wholegrain._core.log import logger
 from wholegrain._core.types import State, T
 from wholegrain._graph import positions, rewrite, run
+from wholegrain._graph.interleave_iterator import InterleaveDatasetIterator
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator
-from wholegrain._graph.nodes.interleave import InterleaveDatasetIterator, InterleaveIterDataset
+from wholegrain._graph.nodes.interleave import InterleaveIterDataset
 from wholegrain._graph.process_iterator import ProcessIterator, pack_pipeline
 from wholegrain._graph.stage import Stage
 from wholegrain._graph.thread_iterator import ThreadPrefetchDatasetIterator

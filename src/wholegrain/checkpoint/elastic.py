@@ -7,10 +7,10 @@ from typing import Any
 
 from wholegrain._core.types import State
 from wholegrain._graph import rewrite
+from wholegrain._graph.interleave_iterator import InterleaveDatasetIterator
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.nodes.interleave import InterleaveDatasetIterator
 from wholegrain._graph.nodes.mix import MixedIterDataset
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
 from wholegrain._graph.nodes.zip import ZipIterDataset

@@ -1,0 +1,355 @@
+"""A position in several datasets that are read in turn."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from wholegrain._core.state import copy_state
+from wholegrain._core.types import State, T
+from wholegrain._engine.waiting import Probe
+from wholegrain._graph import run
+from wholegrain._graph.iterator import DatasetIterator, closed_error
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+    from wholegrain._graph.nodes.interleave import InterleaveIterDataset
+
+
+class InterleaveDatasetIterator(DatasetIterator[T]):
+    """A position in each open dataset, and the place in the cycle.
+
+    A place in the cycle ("slot") holds an iterator, or the last state of one that has ended.
+    """
+
+    def __init__(self, dataset: InterleaveIterDataset[T], context: run.RunContext) -> None:
+        super().__init__()
+        self._dataset = dataset
+        self._context = context
+        self._num_datasets = len(dataset.datasets)
+        self._cycle_length = dataset.cycle_length
+        self._closed = False
+        self._closed_state: State | None = None
+        self._ahead = dataset.always_runs_ahead
+        self._running = False  # Whether threads or workers have been started.
+        self._opening: dict[int, Future[DatasetIterator[T] | None]] = {}
+        self._opener: ThreadPoolExecutor | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        self._probe = Probe()
+        self._running = False
+        self._slots: list[DatasetIterator[T] | None] = [None] * self._cycle_length
+        self._numbers: list[int] = []  # Which dataset each slot has, or had last.
+        self._last_states: list[State | None] = [None] * self._cycle_length
+        self._next_slot = 0
+        self._next_dataset = 0
+        self._future_states: dict[int, State] = {}
+        self._ended_datasets: set[int] = set()  # Not to be opened, because they are at an end.
+
+    # Elements.
+
+    def __next__(self) -> T:
+        slots = self._slots
+        while True:
+            slot = self._next_slot
+            iterator = slots[slot] if slots else None
+            if iterator is not None:
+                try:
+                    probed = self._probe.due()
+                    element = self._probe_next(iterator) if probed else next(iterator)
+                except StopIteration:
+                    self._end_slot(slot)
+                    continue
+                finally:
+                    # Whatever comes of it, the next one's turn is next.
+                    slot += 1
+                    self._next_slot = slot if slot < self._cycle_length else 0
+                return element
+            if self._closed:
+                raise closed_error()
+            if self._ahead and not self._running:
+                self.start_prefetch()
+            elif self._next_dataset < self._num_datasets:
+                self._fill_slot(slot)
+            elif all(it is None for it in slots):
+                raise StopIteration
+            else:
+                self._next_slot = (slot + 1) % self._cycle_length
+
+    def _probe_next(self, iterator: DatasetIterator[T]) -> T:
+        """Take an element and see whether that had to wait."""
+        if self._ahead:
+            if not self._running:
+                self.start_prefetch()
+            return next(iterator)
+        self._probe.begin()
+        element = next(iterator)
+        if self._probe.waited():
+            self._ahead = self._running = True
+            self._slots[:] = [it if it is None else self._started(it) for it in self._slots]
+        return element
+
+    def _started(self, iterator: DatasetIterator[T]) -> DatasetIterator[T]:
+        """Return the iterator run ahead, if that is wanted; and started, if the rest is."""
+        if self._ahead:
+            iterator = self._dataset.run_ahead(iterator)
+            if self._running:
+                iterator.start_prefetch()
+        return iterator
+
+    def _end_slot(self, slot: int) -> None:
+        iterator = self._slots[slot]
+        if iterator is not None:
+            self._last_states[slot] = iterator.get_state()
+            iterator.close()
+            self._slots[slot] = None
+
+    # Opening.
+
+    def _fill_slot(self, slot: int) -> None:
+        """Open the next dataset that there is in a slot."""
+        while self._next_dataset < self._num_datasets:
+            number = self._next_dataset
+            self._next_dataset += 1
+            if number in self._ended_datasets:
+                continue
+            iterator = self._open(number)
+            if iterator is None:
+                continue
+            state = self._future_states.pop(number, None)
+            if state is not None:
+                iterator.set_state(state)
+            if slot < len(self._numbers):
+                self._numbers[slot] = number
+            else:
+                self._numbers.append(number)
+            self._slots[slot] = self._started(iterator)
+            self._last_states[slot] = None
+            self._open_ahead()
+            return
+
+    def _open(self, number: int) -> DatasetIterator[T] | None:
+        future = self._opening.pop(number, None)
+        if future is not None:
+            return future.result()
+        return self._dataset.open_dataset(number, self._context)
+
+    def _open_ahead(self) -> None:
+        count, threads = self._dataset.make_ahead
+        if not self._running or not threads or not count:
+            return
+        last = min(self._next_dataset + count, self._num_datasets)
+        for number in range(self._next_dataset, last):
+            if number not in self._opening and number not in self._ended_datasets:
+                if self._opener is None:
+                    from concurrent.futures import ThreadPoolExecutor  # Few need it.
+
+                    self._opener = ThreadPoolExecutor(threads, "wholegrain-open")
+                self._opening[number] = self._opener.submit(
+                    self._dataset.open_dataset, number, self._context
+                )
+
+    def _fill_slots(self) -> None:
+        """Open datasets in the slots that never had one."""
+        for slot in range(len(self._numbers), self._cycle_length):
+            self._fill_slot(slot)
+
+    def start_prefetch(self) -> None:
+        if self._closed:
+            raise closed_error()
+        if self._running:
+            return
+        self._fill_slots()
+        if not self._ahead:
+            self._ahead = True
+            self._slots[:] = [it if it is None else self._started(it) for it in self._slots]
+        self._running = True
+        for iterator in self._slots:
+            if iterator is not None:
+                iterator.start_prefetch()
+
+    # The position.
+
+    def get_state(self) -> State:
+        if self._closed_state is not None:
+            return copy_state(self._closed_state)  # type: ignore[no-any-return]
+        if len(self._numbers) < self._cycle_length:
+            self._fill_slots()
+        return self._state()
+
+    def _state(self) -> State:
+        """Return the state; slots without a number have not been opened yet."""
+        slots, numbers = self._slots, self._numbers
+        if None in slots:
+            none_left = self._next_dataset >= self._num_datasets
+            states = [
+                copy_state(last) if iterator is None else iterator.get_state()
+                for iterator, last in zip(slots, self._last_states, strict=True)
+            ]
+            exhausted = [
+                int(iterator is None and (none_left or slot < len(numbers)))
+                for slot, iterator in enumerate(slots)
+            ]
+        else:
+            states = [iterator.get_state() for iterator in slots]  # type: ignore[union-attr]
+            exhausted = [0] * len(slots)
+        future_states = self._future_states
+        state: State = {
+            "next_index_in_cycle": self._next_slot,
+            "next_index_in_datasets": self._next_dataset,
+            "iterators_in_use_indices": numbers.copy(),
+            "iterators_in_use_states": states,
+            "exhausted": exhausted,
+            "future_states": copy_state(future_states) if future_states else {},
+        }
+        ended = self._ended_datasets
+        if ended and max(ended) >= self._next_dataset:
+            state["ended_datasets"] = sorted(self._ended_datasets)
+        return state
+
+    def set_state(self, state: State) -> None:
+        if self._closed:
+            raise closed_error()
+        numbers = [operator.index(number) for number in state["iterators_in_use_indices"]]
+        states = list(state["iterators_in_use_states"])
+        ended = [bool(flag) for flag in state["exhausted"]]
+        if len(ended) != self._cycle_length or max(numbers, default=-1) >= self._num_datasets:
+            raise ValueError(
+                f"The state is that of {len(ended)} datasets or workers read in turn, but here"
+                f" are {self._cycle_length}. Restore it with the same number."
+            )
+        self._drop()
+        self._clear()
+        self._numbers = numbers
+        self._next_slot = operator.index(state["next_index_in_cycle"])
+        self._next_dataset = operator.index(state["next_index_in_datasets"])
+        self._future_states = {
+            int(number): copy_state(future)
+            for number, future in state.get("future_states", {}).items()
+        }
+        self._ended_datasets = set(state.get("ended_datasets", ()))
+        for slot, (number, slot_state, has_ended) in enumerate(
+            zip(numbers, states, ended, strict=False)
+        ):
+            if has_ended or slot_state is None:
+                self._last_states[slot] = copy_state(slot_state)
+                continue
+            iterator = self._open(number)
+            if iterator is not None:
+                iterator.set_state(slot_state)
+                self._slots[slot] = self._started(iterator)
+
+    def get_shard_states(self) -> list[State]:
+        """Return for each dataset whether it has ended, and its state."""
+        self._fill_slots()
+        shards: list[State] = []
+        in_use = {number: slot for slot, number in enumerate(self._numbers)}
+        for number in range(self._num_datasets):
+            slot = in_use.get(number)
+            iterator = None if slot is None else self._slots[slot]
+            ended = number < self._next_dataset or number in self._ended_datasets
+            if iterator is not None:
+                shards.append({"exhausted": 0, "state": iterator.get_state()})
+            elif not ended and number in self._future_states:
+                state = copy_state(self._future_states[number])
+                shards.append({"exhausted": 0, "state": state})
+            else:
+                shards.append({"exhausted": int(ended), "state": self._start_state(number)})
+        return shards
+
+    def _start_state(self, number: int) -> State | None:
+        iterator = self._dataset.open_dataset(number, self._context)
+        if iterator is None:
+            return None
+        state = iterator.get_state()
+        iterator.close()
+        return state
+
+    def set_shard_states(self, shard_states: Sequence[Mapping[str, Any]]) -> None:
+        """Go to where each dataset has the given state."""
+        active = [n for n, shard in enumerate(shard_states) if not shard["exhausted"]]
+        ended = [n for n, shard in enumerate(shard_states) if shard["exhausted"]]
+        in_cycle = active[: self._cycle_length]
+        fill = ended[: self._cycle_length - len(in_cycle)]
+        later = active[self._cycle_length :]
+        self.set_state(
+            {
+                "next_index_in_cycle": 0,
+                "next_index_in_datasets": max(in_cycle, default=self._num_datasets - 1) + 1,
+                "iterators_in_use_indices": in_cycle + fill,
+                "iterators_in_use_states": [shard_states[n]["state"] for n in in_cycle + fill],
+                "exhausted": [0] * len(in_cycle) + [1] * len(fill),
+                "future_states": {n: shard_states[n]["state"] for n in later},
+                "ended_datasets": ended,
+            }
+        )
+
+    def _get_next_index(self) -> int:
+        self._check_one_dataset()
+        state = self.get_state()["iterators_in_use_states"][0]
+        if self._slots[0] is not None:
+            return self._slots[0]._get_next_index()
+        # It has ended or is closed: another iterator knows how far it came.
+        iterator = self._dataset.open_dataset(0, self._context)
+        if iterator is None:
+            return 0
+        if state is not None:
+            iterator.set_state(state)
+        index = iterator._get_next_index()
+        iterator.close()
+        return index
+
+    def _set_next_index(self, index: int) -> None:
+        self._check_one_dataset()
+        if self._closed:
+            raise closed_error()
+        if self._slots[0] is None:
+            self._next_dataset = 0
+            self._fill_slot(0)
+        if self._slots[0] is not None:
+            self._slots[0]._set_next_index(index)
+
+    def _check_one_dataset(self) -> None:
+        if self._num_datasets != 1:
+            raise NotImplementedError(
+                f"{self} cannot say how many elements it produced: the datasets may end at"
+                " different times."
+            )
+
+    def _drop(self) -> None:
+        for iterator in self._slots:
+            if iterator is not None:
+                iterator.close()
+        for future in self._opening.values():
+            if not future.cancel():
+                future.add_done_callback(_close_opened)
+        self._opening = {}
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed_state = self._state()
+        self._closed = True
+        self._drop()
+        if self._opener is not None:
+            self._opener.shutdown(wait=False, cancel_futures=True)
+            self._opener = None
+        self._slots[:] = [None] * self._cycle_length
+
+    def __del__(self) -> None:
+        if getattr(self, "_opener", None) is not None:
+            self.close()
+
+    def __str__(self) -> str:
+        return (
+            f"InterleaveDatasetIterator([{self._num_datasets} datasets],"
+            f" cycle_length={self._cycle_length})"
+        )
+
+
+def _close_opened(future: Future[Any]) -> None:
+    if not future.cancelled() and future.exception() is None and future.result() is not None:
+        future.result().close()
