@@ -4,7 +4,7 @@ import copy
 import pickle
 from typing import Any
 
-import cloudpickle
+import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 

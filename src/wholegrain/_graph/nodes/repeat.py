@@ -49,7 +49,11 @@ class RepeatMapDataset(IndexTransform[T]):
         return self._length
 
     def parent_index(self, index: IndexT) -> IndexT:
-        return index if self._reseed else index % self._parent_length
+        if self._reseed:
+            return index
+        if not self._parent_length:
+            raise ZeroDivisionError(f"{self} is empty: there is no element to read.")
+        return index % self._parent_length
 
     def __str__(self) -> str:
         return f"RepeatMapDataset(num_epochs={self._num_epochs})"
