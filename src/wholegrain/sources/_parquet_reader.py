@@ -22,9 +22,10 @@ from wholegrain.sources._arrow import (
     to_values,
 )
 from wholegrain.sources._arrow_columns import Columns
-from wholegrain.sources._errors import missing_file
+from wholegrain.sources._errors import CorruptFileError, missing_file
 from wholegrain.sources._files import FileStream, open_file
 from wholegrain.sources._optional import require
+from wholegrain.sources._parquet_footer import ColumnStatistics, Statistics, read_statistics
 
 _pq: Any = require("pyarrow.parquet", extra="parquet", purpose="Reading Parquet files")
 
@@ -68,22 +69,27 @@ class ParquetFileReader:
         self._read_kwargs = read_kwargs
         self._lock = threading.Lock()
         self._metadata: Any = None
+        self._known: Statistics | None = None
         self._idle = [self._open()]
-        self._metadata = metadata = self._idle[0].metadata
-        schema = self._idle[0].schema_arrow
-        self.types = chosen_types(path, schema, columns)
-        self._leaves = _first_leaves(schema)
+        with self._explained():
+            self._metadata = metadata = self._idle[0].metadata
+            schema = self._idle[0].schema_arrow
+            self.types = chosen_types(path, schema, columns)
+            self._leaves = _first_leaves(schema)
         self.piece_rows: list[int] = [
             metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)
         ]
+        if any(count < 0 for count in self.piece_rows):
+            raise CorruptFileError(f"{path!r}: a row group has a negative number of rows.")
 
     def columns(self, piece: int, forms: Mapping[str, Form]) -> Columns:
         """Return the rows of a row group, to be taken in any order."""
-        table = self._read(piece)
-        columns = [plain(table.column(name)) for name in self.types]
-        return Columns(
-            list(self.types), columns, [forms.get(name, Form.AS_IS) for name in self.types]
-        )
+        table = self._read_whole(piece)
+        with self._explained(f", row group {piece}"):
+            columns = [plain(table.column(name)) for name in self.types]
+            return Columns(
+                list(self.types), columns, [forms.get(name, Form.AS_IS) for name in self.types]
+            )
 
     def forms(self) -> Mapping[str, Form]:
         """Return what the values of columns have to become, for this file alone."""
@@ -91,10 +97,12 @@ class ParquetFileReader:
 
     def row_group(self, piece: int, forms: Mapping[str, Form]) -> "RowGroup":
         """Return the rows of a row group, to be taken in order."""
-        table = self._read(piece)
-        values = [
-            to_values(plain(table.column(name)), forms.get(name, Form.AS_IS)) for name in self.types
-        ]
+        table = self._read_whole(piece)
+        with self._explained(f", row group {piece}"):
+            values = [
+                to_values(plain(table.column(name)), forms.get(name, Form.AS_IS))
+                for name in self.types
+            ]
         return RowGroup(list(self.types), values, table.num_rows)
 
     def has_nulls(self, piece: int, name: str) -> bool:
@@ -105,22 +113,44 @@ class ParquetFileReader:
             # all of the column would have to be read first, so these lists stay as they are.
             return False
         statistics = self._statistics(piece, name)
-        if statistics is not None and statistics.has_null_count:
-            return bool(statistics.null_count)
-        return has_nulls(plain(self._read(piece, [name]).column(0)))
+        if statistics is not None and statistics.null_count is not None:
+            return statistics.null_count > 0
+        return has_nulls(self._column(piece, name))
 
     def is_exact(self, piece: int, name: str) -> bool:
         """Return whether all integers of a column are floats without loss."""
         statistics = self._statistics(piece, name)
-        if statistics is not None and statistics.has_min_max:
-            low, high = statistics.min, statistics.max
-            if isinstance(low, int) and isinstance(high, int):
+        if statistics is not None and pa.types.is_integer(self.types[name]):
+            signed = bool(pa.types.is_signed_integer(self.types[name]))
+            bounds = statistics.integers(signed=signed)
+            if bounds is not None:
+                low, high = bounds
                 return low >= -LARGEST_EXACT and high <= LARGEST_EXACT
-        return is_exact(plain(self._read(piece, [name]).column(0)))
+        return is_exact(self._column(piece, name))
 
-    def _statistics(self, piece: int, name: str) -> Any:
+    def _column(self, piece: int, name: str) -> Any:
+        table = self._read(piece, [name])
+        with self._explained(f", row group {piece}"):
+            return plain(table.column(0))
+
+    def _statistics(self, piece: int, name: str) -> ColumnStatistics | None:
         """Return what the file says about the values of a column in a row group, or None."""
-        return self._metadata.row_group(piece).column(self._leaves[name]).statistics
+        if self._known is None:
+            self._known = self._read_statistics()
+        return self._known[piece][self._leaves[name]] if self._known else None
+
+    def _read_statistics(self) -> Statistics:
+        with self._explained():
+            file = open_file(self.path)
+            try:
+                found = read_statistics(file) or []
+            finally:
+                file.close()
+        # As many as there are columns, or they are of something else.
+        width = self._metadata.num_columns
+        if [len(columns) for columns in found] == [width] * len(self.piece_rows):
+            return found
+        return []
 
     def close(self) -> None:
         """Close the file. A later read opens it again."""
@@ -128,6 +158,16 @@ class ParquetFileReader:
             idle, self._idle = self._idle, []
         for file in idle:
             file.close()
+
+    def _read_whole(self, piece: int) -> Any:
+        """Return all columns of a row group, as a table."""
+        table = self._read(piece)
+        if table.num_rows != self.piece_rows[piece]:
+            raise CorruptFileError(
+                f"{self.path!r}, row group {piece}: it should have {self.piece_rows[piece]} rows,"
+                f" but has {table.num_rows}."
+            )
+        return table
 
     def _read(self, piece: int, columns: Sequence[str] | None = None) -> Any:
         """Return a row group, or some columns of it, as a table."""
@@ -162,6 +202,8 @@ class ParquetFileReader:
             raise missing_file(self.path) from error
         except pa.ArrowException as error:
             raise type(error)(f"{self.path!r}{where}: {error}") from error
+        except UnicodeDecodeError as error:
+            raise CorruptFileError(f"{self.path!r}{where}: {error}") from error
         except OSError as error:
             raise OSError(f"{self.path!r}{where}: {error}") from error
 
