@@ -16,6 +16,8 @@ from hypothesis import given
 from tests.sources.files import damaged, survives, table, write_parquet
 from wholegrain._core.difference import difference
 from wholegrain.sources import ParquetDataSource
+from wholegrain.sources._files import LocalFile
+from wholegrain.sources._parquet_footer import read_statistics, statistics_of
 from wholegrain.testing import check_source
 
 pa: Any = pytest.importorskip("pyarrow")
@@ -158,6 +160,39 @@ def test_missing_values_are_seen_without_statistics(tmp_path: Path) -> None:
     assert {type(row["x"]) for row in rows} == {np.float64}
     assert [row["y"] for row in rows] == [2**60, 1, 2, None]
     assert {type(row["z"]) for row in rows} == {np.int64}
+
+
+@pytest.mark.parametrize("width", [1, 300])
+def test_statistics_are_those_that_arrow_finds(tmp_path: Path, width: int) -> None:
+    parquet: Any = pytest.importorskip("pyarrow.parquet")
+    data = COLUMNS_TABLE if width == 1 else table({f"{i}": [i, None, -i] for i in range(width)})
+    path = write_parquet(tmp_path / "a", data, 2)
+    metadata = parquet.ParquetFile(path).metadata
+    found = read_statistics(LocalFile(str(path)))
+    assert found is not None
+    assert [len(columns) for columns in found] == [metadata.num_columns] * metadata.num_row_groups
+    for group, columns in enumerate(found):
+        for number, column in enumerate(columns):
+            expected = metadata.row_group(group).column(number)
+            if expected.statistics is None:
+                assert column.null_count is None
+                continue
+            assert column.null_count == expected.statistics.null_count
+            if expected.physical_type in ("INT32", "INT64") and expected.statistics.has_min_max:
+                assert column.bounds is not None
+                kind = np.dtype(expected.physical_type.lower()).newbyteorder("<")
+                lowest, highest = np.frombuffer(b"".join(column.bounds), kind)
+                assert (lowest, highest) == (
+                    expected.statistics.min_raw,
+                    expected.statistics.max_raw,
+                )
+                assert column.integers(signed=True) == (lowest, highest)
+
+
+@given(st.binary(max_size=100))
+def test_any_bytes_are_a_footer_or_not_one(data: bytes) -> None:
+    statistics_of(data)
+    statistics_of(b"\x15\x04\x49" + data)  # a version, and then row groups
 
 
 def test_missing_values_of_one_file_are_seen_in_all(tmp_path: Path) -> None:
@@ -341,5 +376,28 @@ def test_damaged_data_never_ends_the_process(tmp_path: Path) -> None:
             path.write_bytes(damaged(whole, rng, data_size))
             with contextlib.suppress(ValueError, OSError, MemoryError, NotImplementedError):
                 list(ParquetDataSource(path))
+
+    assert survives(read_damaged)
+
+
+SMALL_SCHEMA = pa.schema({"n": pa.int64(), "t": pa.string(), "d": pa.binary(2)})
+
+
+def test_a_damaged_footer_never_ends_the_process_and_names_the_file(tmp_path: Path) -> None:
+    small = table({"n": [1, 2, None, 4], "t": ["a", None, "b", "c"], "d": [b"xy", None] * 2})
+    path = tmp_path / "damaged"
+
+    def read_damaged() -> None:
+        for data, count in ((small.cast(SMALL_SCHEMA), 400), (COLUMNS_TABLE, 200)):
+            whole = write_parquet(tmp_path / "a", data, 2).read_bytes()
+            footer_size = int.from_bytes(whole[-8:-4], "little")
+            start = len(whole) - 8 - footer_size
+            rng = random.Random(0)
+            for _ in range(count):
+                path.write_bytes(whole[:start] + damaged(whole[start:], rng))
+                try:
+                    list(ParquetDataSource(path))
+                except (ValueError, OSError, MemoryError, NotImplementedError) as error:
+                    assert "damaged" in str(error), repr(error)  # noqa: PT017
 
     assert survives(read_damaged)
