@@ -57,6 +57,13 @@ class Stacked(Mapped):
         return {"image": image, "label": label, "mask": mask, "extra": extra, "again": image}
 
 
+class Reporting(Mapped):
+    """Tells how far it is."""
+
+    def get_report(self) -> Any:
+        return {"made": self.next_index}
+
+
 def batch(number: int) -> dict[str, Any]:
     return {"x": np.full((100, 300), number, np.float32), "y": np.arange(5) + number, "n": number}
 

@@ -145,7 +145,7 @@ def test_causes_and_contexts_arrive() -> None:
     [
         (3, "3"),
         (0, "0"),
-        (None, "unknown (the process that starts the workers has ended)"),
+        (None, "unknown (it could not be started)"),
         (-9, "-9 (SIGKILL: killed from outside, most often because memory ran out)"),
         (-11, "-11 (SIGSEGV: a crash in native code)"),
         (-10, "-10 (SIGUSR1)"),

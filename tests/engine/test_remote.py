@@ -1,3 +1,4 @@
+import collections
 import gc
 import os
 import threading
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.engine.iterators import Mapped, Nested, Stacked, batch, remote
+from tests.engine.iterators import Mapped, Nested, Reporting, Stacked, batch, remote
 from tests.engine.processes import is_running, open_descriptors, wait_until, wait_until_gone
 from wholegrain._engine import launcher
 from wholegrain._engine.program import Program
@@ -394,3 +395,18 @@ def test_elements_of_classes_that_only_the_worker_has_arrive() -> None:
     received = list(remote(6, make))
     assert [element.double() for element in received[1::2]] == [2, 6, 10]
     assert [element[0]().double() for element in received[::2]] == [0, 4, 8]
+
+
+def test_reports_of_the_iterator_reach_the_main_process() -> None:
+    iterator = remote(100, kind=Reporting)
+    assert not iterator.report
+    collections.deque(iterator, 0)
+    assert iterator.report == {"made": 100}
+    iterator.close()
+    assert iterator.report == {"made": 100}
+
+
+def test_the_process_that_is_forked_has_one_thread() -> None:
+    list(remote(1))
+    server: Any = launcher.get_launcher()
+    assert len(os.listdir(f"/proc/{server._process.pid}/task")) == 1

@@ -204,6 +204,17 @@ def test_memory_handed_out_before_is_not_copied() -> None:
         assert len(wire.pair.give_back_released()) == len(record[1])
 
 
+def test_arrays_arrive_whatever_became_of_the_memory_handed_out() -> None:
+    wire = Wire()
+    loose = np.arange(40_000)
+    for sizes in ([30_000], [30_000, 30_000], [], [3_000_000, 30_000], [30_000]):
+        for size in sizes:
+            wire.encoder.empty((size,), np.uint8)
+        assert_same(wire.send({"loose": loose}), {"loose": loose})
+    wire.pair.give_back_released()
+    assert wire.pair.views.held_bytes == 0
+
+
 def test_memory_handed_out_for_nothing_is_used_again() -> None:
     wire = Wire()
     for _ in range(50):

@@ -53,6 +53,8 @@ class Connection:
         self._is_open = True
         self.worker_pid: int | None = None
         """The number of the process, once it has said hello."""
+        self.report: Any = None
+        """What the iterator in the worker last reported."""
         self.decode = self._decoder.decode
         self.discard = self._decoder.discard
         _open_connections.add(self)
@@ -113,6 +115,8 @@ class Connection:
                 self._slots.remove(message[1])
             elif kind == worker.HELLO:
                 self.worker_pid = message[1]
+            elif kind == worker.REPORT:
+                self.report = message[1]
             else:
                 if kind == worker.RECORDS:
                     for number, layout in message[2]:

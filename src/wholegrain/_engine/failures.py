@@ -235,7 +235,7 @@ def _varint(number: int) -> bytes:
 def describe_exit(code: int | None) -> str:
     """Say how a process ended, and what usually is the reason."""
     if code is None:
-        return "unknown (the process that starts the workers has ended)"
+        return "unknown (it could not be started)"
     if code >= 0:
         return str(code)
     try:

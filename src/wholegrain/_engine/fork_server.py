@@ -112,6 +112,8 @@ class ForkServer:
             self._regions.pop(number, None)
 
     def _fork(self, number: int, sock: socket.socket) -> None:
+        # Else what a module printed when it was imported would be printed by every worker.
+        sys.stdout.flush()
         try:
             with warnings.catch_warnings():
                 # numpy's own threads survive a fork: it takes care of them.

@@ -23,7 +23,15 @@ _MAX_PIECES = 512
 
 
 class WorkerIterator(Protocol):
-    """What a worker runs. It may also have `next_into`, see `Factory`."""
+    """What a worker runs.
+
+    It may have more methods:
+
+    - `next_into(empty)` is called instead of `__next__`. `empty(shape, dtype)` is an uninitialised
+      array in the memory where the consumer will read it, so what is put there is not copied.
+    - `get_report()` returns anything that can be pickled. It is called about once a second and at
+      the end, and what it returned last is `RemoteIterator.report` in the main process.
+    """
 
     def __next__(self) -> Any: ...
 
@@ -33,12 +41,7 @@ class WorkerIterator(Protocol):
 
 
 Factory = Callable[[int, int], WorkerIterator]
-"""Makes the iterator of worker `i` of `n`.
-
-If the iterator has a method `next_into(empty)`, that is called instead of `__next__`:
-`empty(shape, dtype)` is an uninitialised array in the memory where the consumer will read it, so
-what is put there is not copied again.
-"""
+"""Makes the iterator of worker `i` of `n`."""
 
 
 class ProgramCopy(NamedTuple):

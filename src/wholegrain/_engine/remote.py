@@ -92,6 +92,7 @@ class RemoteIterator(Generic[T]):
         self._died_at = -1
         self._ended = False
         self._closed = False
+        self._report: Any = None
 
     def __iter__(self) -> "RemoteIterator[T]":
         return self
@@ -135,7 +136,11 @@ class RemoteIterator(Generic[T]):
         self._died_at = -1
         self._ended = False
         if self._connection is not None and not self._connection.is_foreign:
-            self._connection.reposition(self._generation, pickled)
+            try:
+                self._connection.reposition(self._generation, pickled)
+            except BaseException:
+                self._abandon()
+                raise
 
     def start_prefetch(self) -> None:
         """Start the process, so that elements are ready when they are asked for."""
@@ -148,8 +153,17 @@ class RemoteIterator(Generic[T]):
         """The number of the worker process, after its first element."""
         return None if self._connection is None else self._connection.worker_pid
 
+    @property
+    def report(self) -> Any:
+        """What `get_report` of the iterator in the worker last returned, or None."""
+        connection = self._connection
+        if connection is not None and connection.report is not None:
+            self._report = connection.report
+        return self._report
+
     def close(self) -> None:
         """End the process, without waiting for it. Can be called more than once."""
+        self._report = self.report
         self._closed = True
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -264,6 +278,7 @@ class RemoteIterator(Generic[T]):
 
     def _abandon(self) -> None:
         """Let go of the process; the next one goes on after what has arrived."""
+        self._report = self.report
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

@@ -112,6 +112,7 @@ class Encoder:
         parts: list[Any] = []
         arrays: list[Array] = []
         others: list[Any] = []
+        slot: SlotId | None = None
         try:
             flatten(element, parts, arrays, others)
             if self._slots:
@@ -131,7 +132,7 @@ class Encoder:
                     spans = _place(loose, size, len(self._slots))
                     rest = (pickled, spans)
                     size = spans[-1][1] + aligned(spans[-1][2])
-            blocks: tuple[Block, ...] = tuple([slot for slot, _ in self._slots])
+            blocks: tuple[Block, ...] = tuple([number for number, _ in self._slots])
             if size >= self._inline_bytes:
                 slot, block = self._arena.take(size)
                 blocks += (slot,)
@@ -144,6 +145,8 @@ class Encoder:
                     inline += b"".join([bytes(data).ljust(aligned(len(data))) for data in loose])
                 blocks += (inline,)
         except BaseException:
+            if slot is not None:
+                self._arena.give_back(slot)
             self.abandon()
             raise
         size += sum([len(block) for _, block in self._slots])
@@ -172,6 +175,7 @@ class Encoder:
             parts.append(place)
             if place is None:
                 copied.append(array)
+        parts.append(len(self._slots))
         return copied
 
     def _add_layout(self, key: Parts, copied: list[Array]) -> Packing:
@@ -183,7 +187,8 @@ class Encoder:
         parts: Parts = key
         noted: Parts = (None,) * count
         if self._slots:
-            parts, noted = key[: len(key) - count], key[len(key) - count :]
+            behind = len(key) - count - 1
+            parts, noted = key[:behind], key[behind:-1]
         offsets = iter(packing.offsets)
         places = tuple([place or (len(self._slots), next(offsets)) for place in noted])
         self.new_layouts.append((packing.number, dumps((parts, places))))

@@ -38,7 +38,7 @@ from wholegrain._engine.transport import INLINE_BYTES, Encoder
 # From the consumer.
 TAKEN, REPOSITION, NUDGE = range(3)
 # To the consumer.
-HELLO, PLAIN, RECORDS, END, ERROR, SEGMENT, RETIRED = range(7)
+HELLO, PLAIN, RECORDS, END, ERROR, SEGMENT, RETIRED, REPORT = range(8)
 
 COUNTER = "next_index"
 """A state with this key alone travels as its number."""
@@ -54,6 +54,7 @@ _MAX_AHEAD_BYTES = 1 << 22
 _NUMBERS = frozenset({int, float, bool, type(None), complex})
 _STRINGS = frozenset({str, bytes})
 _MAX_STRING = 1 << 12
+_REPORT_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,8 @@ class Worker:
         self._sent = 0
         self._messages: deque[tuple[int, int]] = deque()
         self._ended = False
+        self._get_report: Callable[[], Any] | None = None
+        self._report_at = 0.0
 
     def run(self, regions: dict[int, Any]) -> NoReturn:
         """Make the iterator and run it until the process ends."""
@@ -178,6 +181,7 @@ class Worker:
             self._give_up(error)
         # Made after the program was loaded: it knows the classes that came with it.
         self._encoder = Encoder(self._arena, max(INLINE_BYTES, self._start.min_shm_size))
+        self._get_report = getattr(iterator, "get_report", None)
         if hasattr(iterator, "next_into"):
             self._produce(iterator, functools.partial(iterator.next_into, self._encoder.empty))
         else:
@@ -220,6 +224,7 @@ class Worker:
                 element = advance()
             except StopIteration:
                 self._flush()
+                self._send_report()
                 self._send(pickle.dumps((END, self._generation)))
                 self._ended = True
             except BaseException as error:
@@ -232,6 +237,7 @@ class Worker:
         """Send an element, now or with the next ones."""
         kind = type(element)
         try:
+            mark = _mark(iterator.get_state())
             if kind in _NUMBERS or (kind in _STRINGS and len(element) <= _MAX_STRING):
                 if self._held_kind != PLAIN:
                     self._flush()
@@ -243,14 +249,16 @@ class Worker:
                     self._held_kind = RECORDS
                 element, nbytes = self._encoder.encode(element)
                 nbytes += 64
-            mark = _mark(iterator.get_state())
-            if type(mark) is bytes:
-                if mark == self._last_mark:
-                    mark = self._last_mark  # Pickled once for all elements of a message.
-                self._last_mark = mark
         except BaseException as error:
+            self._encoder.abandon()
             self._fail(iterator, error)
             return
+        if type(mark) is bytes:
+            if mark == self._last_mark:
+                mark = self._last_mark  # Pickled once for all elements of a message.
+            else:
+                self._last_mark = mark
+                nbytes += len(mark)
         self._made += 1
         self._bytes_ahead += nbytes
         now = time.perf_counter()
@@ -268,6 +276,14 @@ class Worker:
         ):
             self._flush()
         self._finished_at = now
+        if self._get_report is not None and now > self._report_at:
+            self._send_report()
+            self._report_at = now + _REPORT_EVERY_S
+
+    def _send_report(self) -> None:
+        if self._get_report is not None:
+            with contextlib.suppress(Exception):  # Nothing that elements should wait for.
+                self._send(dumps((REPORT, self._get_report())))
 
     def _flush(self) -> None:
         """Send all finished elements."""
@@ -318,7 +334,9 @@ class Worker:
             mark = None
         self._made += 1
         self._sent += 1
-        self._messages.append((self._sent, 0))
+        # Counted as much, so that one that always fails does not do so a thousand times ahead.
+        self._bytes_ahead += _MAX_AHEAD_BYTES
+        self._messages.append((self._sent, _MAX_AHEAD_BYTES))
         packed = pack_error(error, __file__)
         self._send(pickle.dumps((ERROR, self._generation, packed, mark, False)))
 
@@ -343,24 +361,25 @@ class Worker:
                 while self._messages and self._messages[0][0] <= taken:
                     self._bytes_ahead -= self._messages.popleft()[1]
         else:
-            _, self._generation, state = command
-            self._drop_held()
-            self._made = self._taken = self._sent = self._bytes_ahead = 0
-            self._messages.clear()
-            self._ended = False
+            _, generation, state = command
+            self._start_over(generation)
             try:
                 iterator.set_state(pickle.loads(state))
             except BaseException as error:
                 self._give_up(error)
 
-    def _drop_held(self) -> None:
+    def _start_over(self, generation: int) -> None:
         with self._sending:
             if self._held_kind == RECORDS:
                 for record, _, _ in self._held:
-                    for slot in record[1]:
-                        if type(slot) is int:
-                            self._arena.give_back(slot)
+                    for block in record[1]:
+                        if isinstance(block, int):
+                            self._arena.give_back(block)
             self._held.clear()
+            self._messages.clear()
+            self._generation = generation
+            self._made = self._taken = self._sent = self._bytes_ahead = 0
+            self._ended = False
 
     def _listen(self) -> None:
         try:
