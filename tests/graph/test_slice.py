@@ -1,5 +1,6 @@
 """slice and `ds[...]`: part of each epoch."""
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.graph.tools import R, source
+from tests.graph.tools import R, as_lists, source
 from wholegrain.testing import check_iter_dataset, check_map_dataset
 
 _BOUND = st.none() | st.integers(-12, 12)
@@ -99,6 +100,19 @@ def test_an_index_is_a_whole_number(index: Any) -> None:
 def test_numpy_integers_are_indices() -> None:
     assert R(5).map(abs)[np.int32(3)] == 3
     assert source("abc")[np.uint8(4)] == "b"
+
+
+def test_parts_of_an_infinite_dataset_have_later_epochs_too() -> None:
+    endless = R(3).repeat()
+    part = endless[:5]
+    expected = [(index % 5 + index // 5 * sys.maxsize) % 3 for index in range(15)]
+    assert [part[i] for i in range(15)] == expected
+    assert list(part.repeat(3)) == expected
+    assert list(part.getitems(np.array([-1, 14]))) == [part[-1], part[14]]
+    array = source(np.arange(3)).repeat()[:5].repeat(3)
+    assert as_lists(array.batch(5)) == [expected[:5], expected[5:10], expected[10:]]
+    check_map_dataset(R(7).shuffle(seed=1).repeat().slice([3, 1, 50]), epochs=3)
+    check_map_dataset(endless[1::4], epochs=1)
 
 
 def test_membership_truth_and_reversal_follow_from_length_and_index() -> None:

@@ -66,7 +66,7 @@ def _stack_leaves_into(leaves: list[Any], empty: Empty) -> npt.NDArray[Any]:
     first = leaves[0]
     if type(first) is np.ndarray and first.dtype.kind in "biufc" and first.size:
         dtype = first.dtype
-        if _same_shapes(leaves) and all(leaf.dtype == dtype for leaf in leaves):
+        if dtype.isnative and _same_shapes(leaves) and all(leaf.dtype == dtype for leaf in leaves):
             batch = empty((len(leaves), *first.shape), dtype)
             if first.ndim:
                 np.concatenate(leaves, out=batch.reshape(-1, *first.shape[1:]))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from wholegrain._core.types import IndexT, Indices, T
 from wholegrain._graph.kinds import IndexTransform
@@ -13,7 +14,32 @@ from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
 
 
-class SliceMapDataset(IndexTransform[T]):
+class _PartMapDataset(IndexTransform[T]):
+    """Elements picked from each epoch of the parent, so that its indices are further apart.
+
+    Of an infinite dataset, later epochs lie behind the largest index that an array can hold.
+    """
+
+    _parent_length: int
+    _reach = 0  # How far outside of an epoch indices are picked.
+
+    def _fits(self, indices: Indices) -> bool:
+        if not len(self) or not len(indices):
+            return True
+        first, last = int(indices.min()) // len(self), int(indices.max()) // len(self)
+        most = max(-first, last + 1) * self._parent_length + self._reach
+        return most < 2**63
+
+    def getitems(self, indices: Indices) -> Sequence[T | None]:
+        if self._fits(indices):
+            return super().getitems(indices)
+        return [self.getitem(index) for index in indices.tolist()]
+
+    def gather(self, indices: Indices) -> npt.NDArray[Any] | None:
+        return super().gather(indices) if self._fits(indices) else None
+
+
+class SliceMapDataset(_PartMapDataset[T]):
     """The elements that Python slicing would pick from one epoch of the parent.
 
     Epoch `e` of the slice comes from epoch `e` of the parent, so what was reseeded for each
@@ -47,7 +73,7 @@ class SliceMapDataset(IndexTransform[T]):
         return f"SliceMapDataset[{self._start}:{self._stop}:{self._step}]"
 
 
-class IndexedMapDataset(IndexTransform[T]):
+class IndexedMapDataset(_PartMapDataset[T]):
     """The elements at a sequence of indices, in its order, in each epoch.
 
     Negative indices do not count from the end: they address epochs before the first one.
@@ -58,6 +84,7 @@ class IndexedMapDataset(IndexTransform[T]):
     def __init__(self, parent: MapDataset[T], indices: Any) -> None:
         super().__init__(parent)
         self._indices = _as_indices(indices)
+        self._reach = max(abs(index) for index in self._indices.tolist()) if len(self) else 0
         self._follow_parents()
 
     def _follow_parents(self) -> None:
