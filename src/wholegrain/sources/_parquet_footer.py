@@ -27,13 +27,14 @@ _LISTS = (9, 10)
 _MAP = 11
 _STRUCT = 12
 
-# The numbers of the fields to read, and of the fields within those that are structs, or lists of
-# structs. All others are passed over.
+# The numbers of the fields to read: values (None), structs (the shape of each), or lists of structs
+# (the shape in a list). All others are passed over.
 _Shape = Mapping[int, Any]
 _MAX, _MIN, _NULL_COUNT, _MAX_VALUE, _MIN_VALUE = 1, 2, 3, 5, 6
 _STATISTICS: _Shape = dict.fromkeys((_MAX, _MIN, _NULL_COUNT, _MAX_VALUE, _MIN_VALUE))
 _ROW_GROUPS, _COLUMNS, _META_DATA, _STATISTICS_OF_COLUMN = 4, 1, 3, 12
-_FOOTER: _Shape = {_ROW_GROUPS: {_COLUMNS: {_META_DATA: {_STATISTICS_OF_COLUMN: _STATISTICS}}}}
+_COLUMN: _Shape = {_META_DATA: {_STATISTICS_OF_COLUMN: _STATISTICS}}
+_FOOTER: _Shape = {_ROW_GROUPS: [{_COLUMNS: [_COLUMN]}]}
 
 
 @dataclass(frozen=True)
@@ -126,10 +127,10 @@ class _Fields:
                 self._skip(kind, depth)
             elif (inner := shape[number]) is None:
                 found[number] = self._value(kind)
-            elif kind == _STRUCT:
+            elif isinstance(inner, list) and kind in _LISTS:
+                found[number] = self._structs(inner[0], depth)
+            elif isinstance(inner, dict) and kind == _STRUCT:
                 found[number] = self.struct(inner, depth + 1)
-            elif kind in _LISTS:
-                found[number] = self._structs(inner, depth)
             else:
                 raise _DamagedError
         self._at += 1
