@@ -11,6 +11,7 @@ from wholegrain._graph.interleave_iterator import InterleaveDatasetIterator
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.nodes.interleave import InterleaveIterDataset
 from wholegrain._graph.nodes.mix import MixedIterDataset
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
 from wholegrain._graph.nodes.zip import ZipIterDataset
@@ -77,7 +78,7 @@ class ElasticIterator(DatasetIterator[Any]):
                     f"`ElasticIterator` cannot deal {node} out to another number of processes. It"
                     " needs an `InterleaveIterDataset` over files or datasets."
                 )
-        rewrite.check_can_shard(ds, 2, False)
+        rewrite.check_can_shard(_interleaved(ds), 2, False)
 
     @property
     def shard_options(self) -> ShardOptions:
@@ -105,10 +106,14 @@ class ElasticIterator(DatasetIterator[Any]):
 
     def _batch_size(self) -> int:
         size, rest = divmod(self._global_batch_size, self._shard_options.shard_count)
-        if rest or (self._is_map and not size):
+        if rest:
             raise ValueError(
-                f"`global_batch_size` has to be a multiple of the number of shards, but"
+                "`global_batch_size` has to be a multiple of the number of shards, but"
                 f" {self._global_batch_size} is not one of {self._shard_options.shard_count}."
+            )
+        if size < 0 or (self._is_map and not size):
+            raise ValueError(
+                f"`global_batch_size` has to be at least 1, but got {self._global_batch_size}."
             )
         return size
 
@@ -122,8 +127,8 @@ class ElasticIterator(DatasetIterator[Any]):
             if self._multiprocessing_options is not None:
                 ds = ds.mp_prefetch(self._multiprocessing_options)
             return ds
-        # One shard is sliced as well: it makes a single file an interleave of one.
-        share = rewrite.shard(self._ds, options.shard_index, options.shard_count, False)
+        whole = _interleaved(self._ds)
+        share = rewrite.shard(whole, options.shard_index, options.shard_count, False)
         return share.batch(size) if size else share
 
     def __next__(self) -> Any:
@@ -157,7 +162,14 @@ class ElasticIterator(DatasetIterator[Any]):
     def set_shard_states(self, shard_states: Mapping[Any, State]) -> None:
         """Go to where each of this shard's datasets has the given state."""
         ordered = [shard_states[key] for key in sorted(shard_states, key=int)]
-        self._interleave().set_shard_states(ordered)
+        interleave = self._interleave()
+        count = len(interleave.opened_from.datasets)
+        if len(ordered) != count:
+            raise ValueError(
+                f"There are states of {len(ordered)} datasets, but this shard has {count}. Were"
+                " they taken from other files, or of another shard?"
+            )
+        interleave.set_shard_states(ordered)
 
     def _global_number(self, number: int) -> int:
         return number * self._shard_options.shard_count + self._shard_options.shard_index
@@ -170,6 +182,11 @@ class ElasticIterator(DatasetIterator[Any]):
             )
         iterator: Any = self.base_iterator
         while not isinstance(iterator, InterleaveDatasetIterator):
+            if not iterator._parents:  # noqa: SLF001
+                raise ValueError(
+                    f"`ElasticIterator` needs an `InterleaveIterDataset` over files or datasets, to"
+                    f" save the state of each, but the data come from {iterator}."
+                )
             iterator = iterator._parent  # noqa: SLF001
         return iterator
 
@@ -184,6 +201,15 @@ class ElasticIterator(DatasetIterator[Any]):
             self._drop_iterator()
         elif self._iterator is not None:
             self._iterator.close()
+
+
+def _interleaved(ds: Any) -> Any:
+    """Return the pipeline with the files of a source as datasets of their own."""
+    if hasattr(ds, "interleaved"):
+        return ds.interleaved()
+    if not ds.parents or isinstance(ds, InterleaveIterDataset):
+        return ds
+    return ds.with_parents([_interleaved(parent) for parent in ds.parents])
 
 
 def _nodes(ds: Any) -> list[Any]:

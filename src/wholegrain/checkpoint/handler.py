@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -10,14 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from wholegrain._graph import saving
-from wholegrain.sharding import jax_process
+from wholegrain.sharding import ShardOptions, as_process, jax_process
 
 
 class CheckpointHandler:
     """Saves an iterator's state as one JSON file per process, and restores it.
 
     Works for iterators of datasets and of DataLoaders. It is used through `CheckpointSave` and
-    `CheckpointRestore`, alone or beside a model's state:
+    `CheckpointRestore`, alone or beside a model's state. Without Orbax, call `save` and `restore`
+    with a directory that exists.
+
+    Args:
+        process_index: Which process this is, in a job whose processes jax does not know.
+        process_count: How many there are.
 
     Example:
         >>> manager = ocp.CheckpointManager(directory)
@@ -25,25 +31,38 @@ class CheckpointHandler:
         >>> manager.restore(step, args=CheckpointRestore(iterator))
     """
 
+    _process: ShardOptions | None = None
+
+    def __init__(
+        self, *, process_index: int | None = None, process_count: int | None = None
+    ) -> None:
+        if process_index is not None and process_count is not None:
+            self._process = ShardOptions(process_index, process_count)
+        elif process_index is not None or process_count is not None:
+            raise ValueError(
+                "`process_index` and `process_count` belong together, but got"
+                f" process_index={process_index} and process_count={process_count}."
+            )
+
+    def _as_this_process(self) -> contextlib.AbstractContextManager[None]:
+        if self._process is None:
+            return contextlib.nullcontext()
+        return as_process(self._process.shard_index, self._process.shard_count)
+
     def save(self, directory: Any, item: Any = None, args: Any = None) -> None:
         """Write the state of an iterator into `directory`."""
         item = item if item is not None else args.item
         directory = _as_path(directory)
-        for name, text in _files_of(item).items():
+        with self._as_this_process():
+            files = _files_of(item)
+        for name, text in files.items():
             _write(directory / name, text)
 
     def restore(self, directory: Any, item: Any = None, args: Any = None) -> Any:
         """Bring an iterator to the state in `directory`, and return it."""
         item = item if item is not None else args.item
-        directory = _as_path(directory)
-        shards = _shard_states(directory, item)
-        file = None if shards is not None else _own_file(directory, item)
-        state = None if file is None else saving.parse_state(file.read_text(), file)
-        saving.check_pipeline(item, directory)
-        if shards is not None:
-            item.set_shard_states(shards)
-        else:
-            _restore_state(item, state, directory)
+        with self._as_this_process():
+            _restore(_as_path(directory), item)
         item.start_prefetch()
         return item
 
@@ -67,12 +86,21 @@ class CheckpointHandler:
         return f"{cls.__module__}.{cls.__qualname__}"
 
 
+def _restore(directory: Any, item: Any) -> None:
+    shards = _shard_states(directory, item)
+    file = None if shards is not None else _own_file(directory, item)
+    state = None if file is None else saving.parse_state(file.read_text(), file)
+    saving.check_pipeline(item, directory)
+    if shards is not None:
+        item.set_shard_states(shards)
+    else:
+        _restore_state(item, state, directory)
+
+
 def _as_path(directory: Any) -> Any:
-    if isinstance(directory, str):
-        return Path(directory)
-    if hasattr(directory, "write_text") or hasattr(directory, "__truediv__"):
-        return directory
-    if isinstance(directory, os.PathLike):
+    if hasattr(directory, "write_text"):
+        return directory  # Orbax's own, which may be in a store.
+    if isinstance(directory, (str, os.PathLike)):
         return Path(directory)
     raise TypeError(f"`directory` has to be a path, but got {directory!r}.")
 
@@ -103,6 +131,7 @@ def _write(path: Any, text: str) -> None:
 
 
 _PROCESS_FILE = re.compile(r"process_(\d+)-of-(\d+)\.json$")
+_SHARD_FILE = re.compile(r"shard_state_(\d+)\.json$")
 
 
 def _own_file(directory: Any, item: Any) -> Any:
@@ -130,24 +159,25 @@ def _what_is_there(states: list[str]) -> str:
 
 def _shard_states(directory: Any, item: Any) -> Mapping[int, Any] | None:
     """Return the states of single datasets, where they were dealt out to other processes."""
-    if not _has_shards(item):
+    if not _has_shards(item) or not directory.exists():
         return None
-    counts = [
-        int(match.group(2))
-        for path in directory.iterdir()
-        if (match := _PROCESS_FILE.match(path.name))
-    ]
+    names = [path.name for path in directory.iterdir()]
+    counts = [int(match[2]) for name in names if (match := _PROCESS_FILE.match(name))]
+    numbers = [int(match[1]) for name in names if (match := _SHARD_FILE.match(name))]
+    if saving.state_filename() in names and max(counts) == jax_process()[1]:
+        return None
+    if not numbers:
+        return None  # Another kind of iterator was saved here, if any.
     options = item.shard_options
-    if (
-        max(counts, default=0) == jax_process()[1]
-        and (directory / saving.state_filename()).exists()
-    ):
-        return None
     shards: dict[int, Any] = {}
-    number = options.shard_index
-    while (file := directory / f"shard_state_{number}.json").exists():
+    for number in range(options.shard_index, max(numbers) + 1, options.shard_count):
+        file = directory / f"shard_state_{number}.json"
+        if number not in numbers:
+            raise ValueError(
+                f"File {file} does not exist, though there are states of {len(numbers)} datasets in"
+                f" that directory, up to number {max(numbers)}. Did a process not finish writing?"
+            )
         shards[number] = saving.parse_state(file.read_text(), file)
-        number += options.shard_count
     return shards
 
 

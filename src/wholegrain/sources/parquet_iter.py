@@ -81,8 +81,12 @@ class ParquetIterDataset(IterNode[Row]):
     def open(self) -> DatasetIterator[Row]:
         if len(self._paths) == 1:
             return ParquetDatasetIterator(self._paths[0], self._read_kwargs, self._group_slices)
+        return self.interleaved().open()
+
+    def interleaved(self) -> InterleaveIterDataset[Row]:
+        """Return the same rows as those of one dataset for each file, read in turn."""
         files = [ParquetIterDataset(path, **self._read_kwargs) for path in self._paths]
-        return InterleaveIterDataset(files, cycle_length=_CYCLE_LENGTH).open()
+        return InterleaveIterDataset(files, cycle_length=_CYCLE_LENGTH)
 
 
 class ParquetDatasetIterator(DatasetIterator[Row]):
