@@ -78,7 +78,7 @@ def read_statistics(file: RandomFile) -> Statistics | None:
 def statistics_of(footer: bytes) -> Statistics | None:
     """Return the statistics in a footer; None if it is damaged."""
     try:
-        found = _Fields(footer).struct(_FOOTER)
+        found, _ = _struct(footer, 0, _FOOTER)
         return [
             [_column_statistics(column) for column in group.get(_COLUMNS, ())]
             for group in found.get(_ROW_GROUPS, ())
@@ -105,119 +105,136 @@ class _DamagedError(Exception):
     """These bytes are no footer."""
 
 
-class _Fields:
-    """Reads a struct in the compact protocol. Reading past the end is an IndexError."""
+def _struct(data: bytes, at: int, shape: _Shape) -> tuple[dict[int, Any], int]:
+    """Return the fields that `shape` names, by their numbers, and where the struct ends.
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def struct(self, shape: _Shape, depth: int = 0) -> dict[int, Any]:
-        """Return the fields that `shape` names, by their numbers."""
-        if depth > _DEEPEST:
-            raise _DamagedError
-        data = self._data
-        found: dict[int, Any] = {}
-        number = 0
-        while head := data[self._at]:
-            self._at += 1
-            step, kind = head >> 4, head & 15
-            number = number + step if step else self._integer()
-            if number not in shape:
-                self._skip(kind, depth)
-            elif (inner := shape[number]) is None:
-                found[number] = self._value(kind)
-            elif isinstance(inner, list) and kind in _LISTS:
-                found[number] = self._structs(inner[0], depth)
-            elif isinstance(inner, dict) and kind == _STRUCT:
-                found[number] = self.struct(inner, depth + 1)
-            else:
-                raise _DamagedError
-        self._at += 1
-        return found
-
-    def _structs(self, shape: _Shape, depth: int) -> list[dict[int, Any]]:
-        count, kind = self._list_head()
-        if count and kind != _STRUCT:
-            raise _DamagedError
-        return [self.struct(shape, depth + 1) for _ in range(count)]
-
-    def _value(self, kind: int) -> int | bytes:
-        if kind in _INTEGERS:
-            return self._integer()
-        if kind != _BINARY:
-            raise _DamagedError
-        start = self._bytes_begin()
-        return self._data[start : self._at]
-
-    def _bytes_begin(self) -> int:
-        """Pass over the length and the bytes of a binary value; return where these begin."""
-        length = self._varint()
-        start = self._at
-        self._jump(length)
-        return start
-
-    def _jump(self, nbytes: int) -> None:
-        self._at += nbytes
-        if self._at > len(self._data):
-            raise _DamagedError
-
-    def _integer(self) -> int:
-        folded = self._varint()
-        return folded >> 1 ^ -(folded & 1)
-
-    def _varint(self) -> int:
-        data, at = self._data, self._at
-        byte = data[at]
-        value = byte & 127
-        shift = 7
-        while byte > 127:
-            if shift > 63:
-                raise _DamagedError
-            at += 1
-            byte = data[at]
-            value |= (byte & 127) << shift
-            shift += 7
-        self._at = at + 1
-        return value
-
-    def _list_head(self) -> tuple[int, int]:
-        head = self._data[self._at]
-        self._at += 1
-        count = head >> 4
-        return (self._varint() if count == 15 else count), head & 15
-
-    def _skip(self, kind: int, depth: int) -> None:
-        """Pass over the value of a field."""
-        if kind in _BOOLS:
-            return  # The type is the value.
-        if kind in _INTEGERS:
-            self._varint()
-        elif kind == _BINARY:
-            self._bytes_begin()
-        elif kind == _STRUCT:
-            self.struct({}, depth + 1)
-        elif kind in _LISTS:
-            count, inner = self._list_head()
-            self._skip_items(count, (inner,), depth)
-        elif kind == _MAP:
-            count = self._varint()
-            if count:
-                kinds = self._data[self._at]
-                self._at += 1
-                self._skip_items(count, (kinds >> 4, kinds & 15), depth)
-        elif kind == _DOUBLE:
-            self._jump(8)
-        elif kind == _INT8:
-            self._jump(1)
+    Reading past the end is an IndexError.
+    """
+    found: dict[int, Any] = {}
+    number = 0
+    while head := data[at]:
+        at += 1
+        step, kind = head >> 4, head & 15
+        if step:
+            number += step
+        else:
+            number, at = _integer(data, at)
+        if number not in shape:
+            at = _after(data, at, kind, 0)
+            continue
+        inner = shape[number]
+        if inner is None:
+            found[number], at = _value(data, at, kind)
+        elif isinstance(inner, list) and kind in _LISTS:
+            found[number], at = _structs(data, at, inner[0])
+        elif isinstance(inner, dict) and kind == _STRUCT:
+            found[number], at = _struct(data, at, inner)
         else:
             raise _DamagedError
+    return found, at + 1
 
-    def _skip_items(self, count: int, kinds: tuple[int, ...], depth: int) -> None:
-        if depth > _DEEPEST:
+
+def _structs(data: bytes, at: int, shape: _Shape) -> tuple[list[dict[int, Any]], int]:
+    count, kind, at = _list_head(data, at)
+    if count and kind != _STRUCT:
+        raise _DamagedError
+    structs = []
+    for _ in range(count):  # Each takes a byte at least, so this ends where the footer does.
+        struct, at = _struct(data, at, shape)
+        structs.append(struct)
+    return structs, at
+
+
+def _value(data: bytes, at: int, kind: int) -> tuple[int | bytes, int]:
+    if kind in _INTEGERS:
+        return _integer(data, at)
+    if kind != _BINARY:
+        raise _DamagedError
+    length, at = _varint(data, at)
+    return data[at : at + length], at + length
+
+
+def _integer(data: bytes, at: int) -> tuple[int, int]:
+    folded, at = _varint(data, at)
+    return folded >> 1 ^ -(folded & 1), at
+
+
+def _list_head(data: bytes, at: int) -> tuple[int, int, int]:
+    """Return how many items a list has, of which type, and where they begin."""
+    head = data[at]
+    if head < 0xF0:
+        return head >> 4, head & 15, at + 1
+    count, at = _varint(data, at + 1)
+    return count, head & 15, at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return an unsigned integer, and where it ends."""
+    byte = data[at]
+    value = byte & 127
+    shift = 7
+    while byte > 127:
+        if shift > 63:
             raise _DamagedError
-        # Each takes a byte at least, so this ends where the footer does.
-        for _ in range(count):
-            for kind in kinds:
-                # Among the items of a list a bool is a byte.
-                self._skip(_INT8 if kind in _BOOLS else kind, depth + 1)
+        at += 1
+        byte = data[at]
+        value |= (byte & 127) << shift
+        shift += 7
+    return value, at + 1
+
+
+# Nearly all of a footer is passed over, so this is written for speed. It may return a place behind
+# the end, where the next look raises IndexError.
+def _after(data: bytes, at: int, kind: int, depth: int) -> int:
+    """Return where the value of a field ends."""
+    if kind in _INTEGERS:
+        while data[at] > 127:
+            at += 1
+        return at + 1
+    if kind == _BINARY:
+        length, at = _varint(data, at)
+        return at + length
+    if kind in _BOOLS:
+        return at  # The type is the value.
+    if kind == _DOUBLE:
+        return at + 8
+    if kind == _INT8:
+        return at + 1
+    if depth > _DEEPEST:
+        raise _DamagedError
+    if kind == _STRUCT:
+        return _after_struct(data, at, depth + 1)
+    if kind in _LISTS:
+        count, inner, at = _list_head(data, at)
+        return _after_items(data, at, count, (inner,), depth + 1)
+    if kind == _MAP:
+        count, at = _varint(data, at)
+        if count == 0:
+            return at
+        return _after_items(data, at + 1, count, (data[at] >> 4, data[at] & 15), depth + 1)
+    raise _DamagedError
+
+
+def _after_struct(data: bytes, at: int, depth: int) -> int:
+    while head := data[at]:
+        at += 1
+        if head < 16:  # The number of the field follows.
+            _, at = _varint(data, at)
+        if 4 <= head & 15 <= 6:  # integers, the most common fields
+            while data[at] > 127:
+                at += 1
+            at += 1
+        else:
+            at = _after(data, at, head & 15, depth)
+    return at + 1
+
+
+def _after_items(data: bytes, at: int, count: int, kinds: tuple[int, ...], depth: int) -> int:
+    # Among the items of a list a bool is a byte.
+    kinds = tuple([_INT8 if kind in _BOOLS else kind for kind in kinds])
+    for _ in range(count):
+        for kind in kinds:
+            at = _after(data, at, kind, depth)
+        if at > len(data):
+            raise _DamagedError
+    return at
