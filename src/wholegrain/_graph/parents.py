@@ -14,7 +14,7 @@ def replace_parents(dataset: Any, old: tuple[Any, ...], new: tuple[Any, ...]) ->
     for name, value in vars(dataset).items():
         if id(value) in others:
             setattr(dataset, name, others[id(value)])
-        elif type(value) in (list, tuple):
+        elif type(value) in (list, tuple) and any(id(item) in others for item in value):
             setattr(dataset, name, type(value)(others.get(id(item), item) for item in value))
-        elif type(value) is dict:
+        elif type(value) is dict and any(id(item) in others for item in value.values()):
             setattr(dataset, name, {k: others.get(id(item), item) for k, item in value.items()})
