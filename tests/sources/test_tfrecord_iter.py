@@ -137,6 +137,28 @@ def test_a_wrong_payload_is_noticed_if_asked(tmp_path: Path) -> None:
     assert list(TFRecordIterDataset(str(path)))[1] == b"second"
 
 
+def test_a_wrong_payload_is_passed_over(tmp_path: Path) -> None:
+    pytest.importorskip("google_crc32c")
+    content = bytearray(tfrecord_bytes(records(20)))
+    content[content.find(b"record 7")] ^= 1
+    path = tmp_path / "damaged"
+    path.write_bytes(content)
+    it = iter(TFRecordIterDataset(path, check_payload=True))
+    assert [next(it) for _ in range(7)] == records(20)[:7]
+    with pytest.raises(ValueError, match="damaged', at byte .*the checksum of the payload"):
+        next(it)
+    assert list(it) == records(20)[8:]
+
+
+def test_compressed_files_that_were_joined_are_one_file(tmp_path: Path) -> None:
+    content = tfrecord_bytes(records(20))
+    path = tmp_path / "joined"
+    path.write_bytes(gzip.compress(content[:100]) + gzip.compress(content[100:]) + bytes(7))
+    ds = TFRecordIterDataset(path)
+    assert list(ds) == records(20)
+    check_iter_dataset(ds)
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="missing"):
         iter(TFRecordIterDataset(str(tmp_path / "missing")))
