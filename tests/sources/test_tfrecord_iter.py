@@ -145,7 +145,7 @@ def test_a_wrong_payload_is_passed_over(tmp_path: Path) -> None:
     path.write_bytes(content)
     it = iter(TFRecordIterDataset(path, check_payload=True))
     assert [next(it) for _ in range(7)] == records(20)[:7]
-    with pytest.raises(ValueError, match="damaged', at byte .*the checksum of the payload"):
+    with pytest.raises(ValueError, match=r"damaged', at byte .*the checksum of the payload"):
         next(it)
     assert list(it) == records(20)[8:]
 
