@@ -45,3 +45,22 @@ def test_torch_tensors_hold_the_memory_that_they_alias() -> None:
             del kept[:5]
         for before, after in zip(kept, kept[1:], strict=False):
             assert (after == before + 1).all()
+
+
+def test_workers_start_beside_a_jax_that_is_in_use() -> None:
+    jax = pytest.importorskip("jax")
+    # jax has threads now, and warns of every fork of this process: here a warning is an error.
+    assert float(jax.jit(lambda x: (x @ x).sum())(jax.numpy.ones((64, 64)))) == 64**3
+    for number, element in enumerate(remote(20, images)):
+        assert float(jax.numpy.max(element["image"])) == number
+
+
+def test_workers_see_no_device_but_the_processor() -> None:
+    pytest.importorskip("jax")
+
+    def platforms(number: int) -> Any:
+        import jax
+
+        return {device.platform for device in jax.devices()}
+
+    assert list(remote(1, platforms)) == [{"cpu"}]
