@@ -297,6 +297,16 @@ def test_ends_stay_ends() -> None:
     assert [as_lists([next(it, END)]) for _ in range(3)] == [[[0, 1]], [END], [END]]
 
 
+def test_an_iterator_has_to_be_one() -> None:
+    class Generated(wg.IterDataset[int]):
+        def __iter__(self) -> Any:
+            yield from range(3)
+
+    with pytest.raises(TypeError, match="returned a generator") as raised:
+        iter(Generated().map(abs))
+    assert "get_state" in str(raised.value)
+
+
 # Functions on datasets.
 
 

@@ -182,6 +182,11 @@ class TransformIterator(DatasetIterator[T]):
     closes_when_dropped = False  # With it goes its hold on the parent.
 
     def __init__(self, parent: DatasetIterator[Any]) -> None:
+        if not isinstance(parent, DatasetIterator):
+            raise TypeError(
+                "`__iter__` of an IterDataset has to return a DatasetIterator, with `__next__`,"
+                f" `get_state` and `set_state`, but one returned a {type(parent).__name__}."
+            )
         super().__init__((parent,))
         self.parent: DatasetIterator[Any] = parent
         self.context = run.current()
