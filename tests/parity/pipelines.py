@@ -477,7 +477,10 @@ def _stage(draw: Draw, ds: Draft, stages: dict[_Stage, _Applies], depth: int) ->
 def map_indices(ds: Draft) -> st.SearchStrategy[list[int]]:
     """Draw indices to read: some before, in and after the first epoch."""
     largest = sys.maxsize - 1 if ds.infinite else 3 * ds.length + 3
-    smallest = 0 if "map_window_shuffle" in _ops(ds.recipe) else -min(largest, 40)
+    smallest = -min(largest, 40)
+    if "map_window_shuffle" in _ops(ds.recipe):
+        # D10: Grain fails where the number of the window does not fit a seed.
+        smallest, largest = 0, min(largest, 1 << 20)
     anywhere = st.integers(smallest, largest)
     near = st.integers(0, min(max(0, ds.length - 1), 40))
     return st.lists(st.one_of(near, anywhere), max_size=12)

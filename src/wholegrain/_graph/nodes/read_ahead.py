@@ -119,7 +119,7 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
 
     @property
     def moves_at_end(self) -> bool:
-        return self._dataset.sparse and not self._allow_nones
+        return not self._allow_nones  # Over elements that are missing, which any map can drop.
 
     @property
     def reads_ahead(self) -> bool:
