@@ -1,5 +1,6 @@
 """ElasticIterator: a checkpoint that another number of processes can resume."""
 
+import asyncio
 import itertools
 import json
 from collections import Counter
@@ -15,7 +16,7 @@ import wholegrain as wg
 from tests.loader.workers import needs_workers
 from wholegrain.checkpoint import CheckpointHandler
 from wholegrain.experimental import ElasticIterator, InterleaveIterDataset, ParquetIterDataset
-from wholegrain.sharding import ShardOptions
+from wholegrain.sharding import ShardOptions, as_process
 
 _END = "the end"
 
@@ -476,6 +477,40 @@ def test_the_same_processes_go_on_in_the_same_order(tmp_path: Path) -> None:
     for number, (handler, it) in enumerate(zip(_handlers(2), _shards(ds, 2, 2), strict=True)):
         handler.restore(tmp_path, it)
         assert _flat(it) == rest[number]
+
+
+class _Directory:
+    """What Orbax's newer interface passes to `save`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def await_creation(self) -> Path:
+        return self._path
+
+
+@pytest.mark.parametrize("ds", [_interleave([4, 6, 2]), wg.MapDataset.range(12)])
+def test_the_newer_interface_is_elastic_as_well(ds: Any, tmp_path: Path) -> None:
+    read: list[int] = []
+
+    async def save(it: Any) -> None:
+        write = await it.save(_Directory(tmp_path))
+        next(it)
+        await write
+
+    async def load(it: Any) -> None:
+        await (await it.load(str(tmp_path)))
+
+    for it in _shards(ds, 2, 2):
+        read += _flat(itertools.islice(it, 2))
+        with as_process(it.shard_options.shard_index, 2):
+            asyncio.run(save(it))
+    for it in _shards(ds, 3, 3):
+        with as_process(it.shard_options.shard_index, 3):
+            asyncio.run(load(it))
+        read += _flat(it)
+    expected = range(12) if isinstance(ds, wg.MapDataset) else _flat(_shards(ds, 1, 1)[0])
+    assert Counter(read) == Counter(expected)
 
 
 def test_a_dataset_without_its_file_is_noticed(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from wholegrain._core.types import State
@@ -15,6 +15,7 @@ from wholegrain._graph.nodes.interleave import InterleaveIterDataset
 from wholegrain._graph.nodes.mix import MixedIterDataset
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
 from wholegrain._graph.nodes.zip import ZipIterDataset
+from wholegrain.checkpoint.handler import as_path, files_of, restore_files
 from wholegrain.options import MultiprocessingOptions, ReadOptions
 from wholegrain.sharding import ShardOptions
 
@@ -171,6 +172,12 @@ class ElasticIterator(DatasetIterator[Any]):
             )
         interleave.set_shard_states(ordered)
 
+    async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
+        return _write(files_of(self), directory)
+
+    async def load(self, directory: Any) -> Coroutine[Any, Any, None]:
+        return _read(self, directory)
+
     def _global_number(self, number: int) -> int:
         return number * self._shard_options.shard_count + self._shard_options.shard_index
 
@@ -201,6 +208,21 @@ class ElasticIterator(DatasetIterator[Any]):
             self._drop_iterator()
         elif self._iterator is not None:
             self._iterator.close()
+
+
+async def _write(files: Mapping[str, str], directory: Any) -> None:
+    import asyncio  # Takes long to import, and few need it.
+
+    path = await directory.await_creation()
+    for name, text in files.items():
+        await asyncio.to_thread((path / name).write_text, text)
+
+
+async def _read(iterator: ElasticIterator, directory: Any) -> None:
+    import asyncio
+
+    await asyncio.to_thread(restore_files, as_path(directory), iterator)
+    iterator.start_prefetch()
 
 
 def _interleaved(ds: Any) -> Any:

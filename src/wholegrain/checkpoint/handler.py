@@ -52,9 +52,9 @@ class CheckpointHandler:
     def save(self, directory: Any, item: Any = None, args: Any = None) -> None:
         """Write the state of an iterator into `directory`."""
         item = item if item is not None else args.item
-        directory = _as_path(directory)
+        directory = as_path(directory)
         with self._as_this_process():
-            files = _files_of(item)
+            files = files_of(item)
         for name, text in files.items():
             _write(directory / name, text)
 
@@ -62,7 +62,7 @@ class CheckpointHandler:
         """Bring an iterator to the state in `directory`, and return it."""
         item = item if item is not None else args.item
         with self._as_this_process():
-            _restore(_as_path(directory), item)
+            restore_files(as_path(directory), item)
         item.start_prefetch()
         return item
 
@@ -86,7 +86,8 @@ class CheckpointHandler:
         return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _restore(directory: Any, item: Any) -> None:
+def restore_files(directory: Any, item: Any) -> None:
+    """Bring an iterator to the state in `directory`, which may be that of other processes."""
     shards = _shard_states(directory, item)
     file = None if shards is not None else _own_file(directory, item)
     state = None if file is None else saving.parse_state(file.read_text(), file)
@@ -97,7 +98,8 @@ def _restore(directory: Any, item: Any) -> None:
         _restore_state(item, state, directory)
 
 
-def _as_path(directory: Any) -> Any:
+def as_path(directory: Any) -> Any:
+    """Return a directory as a path with `/`, `write_text` and `read_text`."""
     if hasattr(directory, "write_text"):
         return directory  # Orbax's own, which may be in a store.
     if isinstance(directory, (str, os.PathLike)):
@@ -105,7 +107,7 @@ def _as_path(directory: Any) -> Any:
     raise TypeError(f"`directory` has to be a path, but got {directory!r}.")
 
 
-def _files_of(item: Any) -> dict[str, str]:
+def files_of(item: Any) -> dict[str, str]:
     """Return the texts to write for an iterator, by file name."""
     state = item.get_state()
     text = state.decode() if isinstance(state, bytes) else saving.state_text(state)
