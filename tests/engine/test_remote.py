@@ -87,6 +87,30 @@ def test_the_worker_ends_with_the_iterator(start_method: dict[str, str]) -> None
     wait_until_gone([pid])
 
 
+def test_the_worker_ends_with_an_owner_that_knows_the_initial_state() -> None:
+    class Owner:
+        def __init__(self) -> None:
+            program = Program.pack(lambda index, count: Mapped(9, batch))
+            self.iterator: RemoteIterator[Any] = RemoteIterator(
+                program, 0, 1, buffer_size=1, initial_state=self.initial_state
+            )
+
+        def initial_state(self) -> Any:
+            return {"next_index": 0}
+
+    gc.disable()
+    try:
+        owner = Owner()
+        assert owner.iterator.get_state() == {"next_index": 0}
+        next(owner.iterator)
+        pid = owner.iterator.worker_pid
+        assert pid is not None
+        del owner
+        wait_until_gone([pid])
+    finally:
+        gc.enable()
+
+
 def test_nothing_stays_in_dev_shm(start_method: dict[str, str]) -> None:
     before = set(Path("/dev/shm").glob("wholegrain*"))
     table = np.zeros(1_000_000)
@@ -337,7 +361,9 @@ def test_worker_init_fn_comes_first() -> None:
     assert list(iterator) == ["2/5 0", "2/5 1"]
 
 
-def test_workers_see_the_environment_but_no_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_see_the_environment_but_no_accelerator(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("SOME_SETTING", "seven")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     names = ["SOME_SETTING", "JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES"]
@@ -346,6 +372,7 @@ def test_workers_see_the_environment_but_no_accelerator(monkeypatch: pytest.Monk
     monkeypatch.setenv("WHOLEGRAIN_WORKER_DEVICES", "1")
     [seen] = remote(1, lambda _: [os.environ.get(name) for name in names])
     assert seen == ["seven", None, "0,1"]
+    assert "can see the accelerators" in caplog.text
 
 
 def test_workers_run_where_the_program_runs(

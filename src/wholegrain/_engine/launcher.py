@@ -7,7 +7,9 @@ interpreter for each. Neither imports the user's main script, and neither forks 
 
 import atexit
 import contextlib
+import functools
 import itertools
+import logging
 import os
 import secrets
 import socket
@@ -45,7 +47,17 @@ def worker_environ() -> dict[str, str]:
     environ = {**os.environ, "WHOLEGRAIN_WORKER": "1"}
     if environ.get("WHOLEGRAIN_WORKER_DEVICES", "0") in ("", "0"):
         environ.update(_HIDDEN_DEVICES)
+    else:
+        _warn_of_devices()
     return environ
+
+
+@functools.cache
+def _warn_of_devices() -> None:
+    logging.getLogger("wholegrain").warning(
+        "Worker processes can see the accelerators of this process, because the environment"
+        " variable WHOLEGRAIN_WORKER_DEVICES is set. Each of them may reserve memory there."
+    )
 
 
 class WorkerProcess(Protocol):

@@ -204,14 +204,18 @@ class RemoteIterator(Generic[T]):
         self._source = self._decode = None
 
     def _acknowledge(self) -> None:
-        if self._connection is None or self._connection is not self._source:
-            return
-        try:
-            taken = self._done + self._count - self._done_by_others
-            self._connection.acknowledge(self._generation, taken)
-        except BaseException:
-            self._abandon()
-            raise
+        """Tell the worker that the last element of a message is being handed out."""
+        if self._connection is not None and self._connection is self._source:
+            try:
+                taken = self._done + self._count - self._done_by_others
+                self._connection.acknowledge(self._generation, taken)
+            except BaseException:
+                self._abandon()
+                raise
+        if self._marks:
+            # Not needed from here on; and if it is a method of who holds this iterator, that one
+            # would not be let go before the next garbage collection, nor would the worker.
+            self._initial_state = None
 
     def _receive(self) -> None:
         """Wait for the next message with elements."""
