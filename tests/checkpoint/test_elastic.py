@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wholegrain as wg
-from tests.loader.workers import needs_workers
 from wholegrain.checkpoint import CheckpointHandler
 from wholegrain.experimental import ElasticIterator, InterleaveIterDataset, ParquetIterDataset
 from wholegrain.sharding import ShardOptions, as_process
@@ -135,7 +134,6 @@ def test_a_closed_one_gives_nothing_but_its_state() -> None:
         next(fresh)
 
 
-@needs_workers
 def test_workers_may_run_the_pipeline() -> None:
     options = wg.MultiprocessingOptions(num_workers=2)
     shards = _shards(wg.MapDataset.range(16), 4, 2, multiprocessing_options=options)

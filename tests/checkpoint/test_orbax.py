@@ -168,10 +168,7 @@ def test_a_handler_may_be_subclassed_and_registered_anew(tmp_path: Path) -> None
 
 def test_states_with_workers_are_saved_too(manager: Any) -> None:
     options = wg.MultiprocessingOptions(num_workers=2)
-    try:
-        ds = wg.MapDataset.range(12).to_iter_dataset().mp_prefetch(options)
-    except NotImplementedError:
-        pytest.skip("`mp_prefetch` has no workers yet")
+    ds = wg.MapDataset.range(12).to_iter_dataset().mp_prefetch(options)
     with iter(ds) as it:
         for _ in range(5):
             next(it)

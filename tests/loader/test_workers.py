@@ -17,12 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wholegrain as wg
-from tests.loader.workers import needs_workers
 from wholegrain.samplers import IndexSampler, SequentialSampler
 from wholegrain.sharding import ShardOptions
 from wholegrain.transforms import Batch, Filter, FlatMap, Map, MapWithIndex, RandomMap
-
-pytestmark = needs_workers
 
 _END = "the end"
 

@@ -10,7 +10,6 @@ import pytest
 import wholegrain as wg
 import wholegrain.python as flat_wg
 from tests.loader import recipes
-from tests.loader.workers import needs_workers
 from tests.parity import golden, model
 from wholegrain.testing import difference
 
@@ -121,7 +120,7 @@ def _draws(rng: np.random.Generator | None) -> list[Any]:
 
 def _loaders(*, with_key: str | None = None) -> list[Any]:
     return [
-        pytest.param(case, id=case["id"], marks=[needs_workers] if case["workers"] else [])
+        pytest.param(case, id=case["id"])
         for case in _GOLDEN["loaders"]
         if with_key is None or with_key in case
     ]
