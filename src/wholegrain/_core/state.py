@@ -1,5 +1,7 @@
 """States: small trees of numbers that say where an iterator stands."""
 
+import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,74 @@ def copy_state(state: Any) -> Any:
             for value in state
         ]
     return state
+
+
+class WrongStateError(ValueError, KeyError):
+    """A state is not one of the iterator that it was given to.
+
+    For programs that know Grain it is a KeyError too: that is what a missing key is there.
+    """
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def part_of(state: Any, key: str, owner: object) -> Any:
+    """Return the value of `key` in a state that was given to the iterator `owner`."""
+    if not isinstance(state, Mapping):
+        raise WrongStateError(
+            f"The state of {_name(owner)} is a dict, but got {_shortened(state)}. Was it taken from"
+            " another pipeline?"
+        )
+    if key not in state:
+        raise WrongStateError(
+            f"The state is not one of {_name(owner)}: it lacks {key!r}, and is"
+            f" {_shortened(state)}. Was it taken from another pipeline?"
+        )
+    return state[key]
+
+
+def index_of(state: Any, key: str, owner: object) -> int:
+    """Return the whole number that a state has under `key`."""
+    value = part_of(state, key, owner)
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"The state is not one of {_name(owner)}: under {key!r} it has {_shortened(value)}"
+            " instead of a whole number."
+        ) from None
+
+
+def number_of(state: Any, key: str, owner: object) -> int:
+    """Return the number that a state has under `key`, if it is not negative."""
+    number = index_of(state, key, owner)
+    if number < 0:
+        raise WrongStateError(
+            f"The state is not one of {_name(owner)}: under {key!r} it has {number}, a negative"
+            " number."
+        )
+    return number
+
+
+def list_of(state: Any, key: str, owner: object) -> Sequence[Any]:
+    """Return the list that a state has under `key`."""
+    value: Any = part_of(state, key, owner)
+    if not isinstance(value, (list, tuple)):
+        raise WrongStateError(
+            f"The state is not one of {_name(owner)}: under {key!r} it has {_shortened(value)}"
+            " instead of a list."
+        )
+    return value
+
+
+def _name(owner: object) -> str:
+    return type(owner).__name__
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 300 else f"{text[:300]}..."
 
 
 def as_plain(value: Any) -> Any:

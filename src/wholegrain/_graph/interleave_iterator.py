@@ -6,11 +6,11 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from wholegrain._core.state import copy_state
+from wholegrain._core.state import WrongStateError, copy_state, list_of, number_of
 from wholegrain._core.types import State, T
 from wholegrain._engine.waiting import Probe
 from wholegrain._graph import run
-from wholegrain._graph.iterator import DatasetIterator, closed_error
+from wholegrain._graph.iterator import DatasetIterator, check_state_of, closed_error
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -210,19 +210,49 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
             state["ended_datasets"] = sorted(self._ended_datasets)
         return state
 
-    def set_state(self, state: State) -> None:
-        if self._closed:
-            raise closed_error()
-        numbers = [operator.index(number) for number in state["iterators_in_use_indices"]]
-        states = list(state["iterators_in_use_states"])
-        ended = [bool(flag) for flag in state["exhausted"]]
+    def check_state(self, state: State) -> None:
+        numbers, states, ended = (
+            list_of(state, name, self)
+            for name in ("iterators_in_use_indices", "iterators_in_use_states", "exhausted")
+        )
+        future_states = state.get("future_states", {})
+        if not all(hasattr(number, "__index__") for number in numbers):
+            raise WrongStateError(f"The state is not one of {self}: it has datasets {numbers}.")
+        if not isinstance(future_states, Mapping):
+            raise WrongStateError(f"The state is not one of {self}: of later ones {future_states}.")
         if len(ended) != self._cycle_length or max(numbers, default=-1) >= self._num_datasets:
             raise ValueError(
                 f"The state is that of {len(ended)} datasets or workers read in turn, but here"
                 f" are {self._cycle_length}. Restore it with the same number."
             )
+        slot = number_of(state, "next_index_in_cycle", self)
+        number_of(state, "next_index_in_datasets", self)
+        if slot >= max(1, self._cycle_length) or min(numbers, default=0) < 0:
+            raise WrongStateError(f"The state is not one of {self}: it is in turn {slot}.")
+        in_use = dict(zip(self._numbers, self._slots, strict=False))
+        for number, slot_state in zip(numbers, states, strict=False):
+            if (iterator := in_use.get(number)) is not None and slot_state is not None:
+                check_state_of(iterator, slot_state)
+
+    def set_state(self, state: State) -> None:
+        if self._closed:
+            raise closed_error()
+        self.check_state(state)
+        before = self._state() if self._numbers else None
         self._drop()
+        try:
+            self._go_to(state)
+        except Exception:
+            self._drop()
+            self._clear()
+            if before is not None:
+                self._go_to(before)
+            raise
+
+    def _go_to(self, state: State) -> None:
         self._clear()
+        numbers = [operator.index(number) for number in state["iterators_in_use_indices"]]
+        states, ended = state["iterators_in_use_states"], state["exhausted"]
         self._numbers = numbers
         self._next_slot = operator.index(state["next_index_in_cycle"])
         self._next_dataset = operator.index(state["next_index_in_datasets"])
@@ -237,7 +267,7 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
             if has_ended or slot_state is None:
                 self._last_states[slot] = copy_state(slot_state)
                 continue
-            iterator = self._open(number)
+            iterator = self._slots[slot] = self._open(number)
             if iterator is not None:
                 iterator.set_state(slot_state)
                 self._slots[slot] = self._started(iterator)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from wholegrain._core.errors import add_stage_note, has_stage_note
 from wholegrain._core.names import transform_name
-from wholegrain._core.state import as_plain
+from wholegrain._core.state import number_of, part_of
 from wholegrain._core.types import State, T
 from wholegrain._graph import run, saving
 
@@ -92,6 +93,13 @@ class DatasetIterator(abc.ABC, Generic[T]):
     @abc.abstractmethod
     def set_state(self, state: State) -> None:
         """Go to a position that `get_state` returned, in this or another run."""
+
+    def check_state(self, state: State) -> None:
+        """Raise if a state cannot be one of this iterator's, which does not move.
+
+        All that is seen without reading is to be seen here, so that `set_state` moves either
+        nothing or all of a pipeline.
+        """
 
     def start_prefetch(self) -> None:
         """Start reading ahead before the first element is asked for."""
@@ -200,13 +208,40 @@ class TransformIterator(DatasetIterator[T]):
         return state
 
     def set_state(self, state: State) -> None:
+        self.check_state(state)
         if not self.state_fields:
             self.parent.set_state(state)
             return
-        fields = {name: as_plain(state[name]) for name in self.state_fields}
         self.parent.set_state(state["parent"])
-        for name, value in fields.items():
-            setattr(self, name, value)
+        for name in self.state_fields:
+            setattr(self, name, operator.index(state[name]))
+
+    def check_state(self, state: State) -> None:
+        if self.state_fields:
+            self.check_parts(state, "parent", *self.state_fields)
+        else:
+            check_state_of(self.parent, state)
+
+    def check_parts(self, state: State, parent: str, *numbers: str) -> None:
+        """Check that a state has these numbers, and under the key `parent` one of the parent's."""
+        for name in numbers:
+            number_of(state, name, self)
+        check_state_of(self.parent, part_of(state, parent, self))
+
+    @contextlib.contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """Go back to where the iterator stands now if it cannot go where it is to go."""
+        before = self.get_state()
+        try:
+            yield
+        except Exception:
+            with contextlib.suppress(Exception):
+                self._go_to(before)
+            raise
+
+    def _go_to(self, state: State) -> None:
+        """Go to a position that has been checked."""
+        raise NotImplementedError
 
     def close(self) -> None:
         super().close()
@@ -235,6 +270,13 @@ class TransformIterator(DatasetIterator[T]):
         """Raise if the iterator was closed."""
         if isinstance(self.parent, ClosedIterator):
             raise closed_error()
+
+
+def check_state_of(iterator: Any, state: State) -> None:
+    """Check a state for an iterator that need not be one of ours."""
+    check = getattr(iterator, "check_state", None)
+    if check is not None:
+        check(state)
 
 
 def get_next_index(ds_iter: DatasetIterator[Any]) -> int:

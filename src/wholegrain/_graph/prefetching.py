@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.log import logger
@@ -13,7 +13,7 @@ from wholegrain._core.types import State, T
 from wholegrain._graph import positions, rewrite, run
 from wholegrain._graph.interleave_iterator import InterleaveDatasetIterator
 from wholegrain._graph.iter_dataset import IterDataset
-from wholegrain._graph.iterator import DatasetIterator
+from wholegrain._graph.iterator import DatasetIterator, check_state_of
 from wholegrain._graph.nodes.interleave import InterleaveIterDataset
 from wholegrain._graph.process_iterator import ProcessIterator, pack_pipeline
 from wholegrain._graph.stage import Stage
@@ -122,10 +122,27 @@ class ShardedDatasetIterator(InterleaveDatasetIterator[T]):
         self._idle = {}
 
     def set_state(self, state: State) -> None:
-        saved = state.get("iterators_in_use_states")
+        given: Any = state
+        saved = given.get("iterators_in_use_states") if isinstance(given, Mapping) else None
         if saved is None or len(saved) != self._num_datasets:
             state = self._translated(state, None if saved is None else len(saved))
         super().set_state(state)
+
+    def check_state(self, state: State) -> None:
+        super().check_state(state)
+        try:
+            # Workers say what is wrong when it is too late. The first share is the longest.
+            share = self._dataset.open_share(0, self._context)
+        except Exception:
+            return  # What it needs may be there in workers only.
+        try:
+            for worker_state, has_ended in zip(
+                state["iterators_in_use_states"], state["exhausted"], strict=False
+            ):
+                if worker_state is not None and not has_ended:
+                    check_state_of(share, worker_state)
+        finally:
+            share.close()
 
     def _translated(self, state: State, saved_workers: int | None) -> State:
         position = positions.elements_read(state)

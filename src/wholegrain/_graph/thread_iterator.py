@@ -8,7 +8,7 @@ from typing import Any
 from wholegrain._core.state import copy_state
 from wholegrain._core.types import State, T
 from wholegrain._engine.background import Background
-from wholegrain._graph.iterator import DatasetIterator, closed_error
+from wholegrain._graph.iterator import DatasetIterator, check_state_of, closed_error
 
 
 def check_buffer_size(size: int) -> None:
@@ -138,9 +138,19 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
             return state
         return copy_state(self._state)  # type: ignore[no-any-return]
 
+    def check_state(self, state: State) -> None:
+        check_state_of(self.parent, state)
+
     def set_state(self, state: State) -> None:
+        self.check_state(state)
         self._stop()
-        self.parent.set_state(state)
+        try:
+            self.parent.set_state(state)
+        except Exception:
+            # The thread has run ahead of the consumer, who may go on.
+            if self._state is not None:
+                self.parent.set_state(copy_state(self._state))
+            raise
         self._state = None
         self._count_is_known = False
 

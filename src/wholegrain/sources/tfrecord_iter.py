@@ -9,6 +9,7 @@ from typing import Any, Self
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._graph.kinds import IterNode
+from wholegrain._graph.stage import Stage
 from wholegrain.sources import _paths
 from wholegrain.sources._tfrecord_reader import OVERHEAD, TFRecordReader
 
@@ -33,6 +34,8 @@ class TFRecordIterDataset(IterNode[bytes]):
         >>> ds = InterleaveIterDataset(files.map(TFRecordIterDataset), cycle_length=2)
         >>> ds = ds.map(parse).batch(32)
     """
+
+    _stage = Stage(fixed=("path",), free=("check_payload",))
 
     def __init__(self, path: str | os.PathLike[str], *, check_payload: bool = False) -> None:
         super().__init__()

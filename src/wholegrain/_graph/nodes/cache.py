@@ -1,8 +1,9 @@
 """Elements kept in memory for the next epoch."""
 
+import operator
 from typing import Any
 
-from wholegrain._core.state import copy_state
+from wholegrain._core.state import copy_state, part_of
 from wholegrain._core.types import State, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode
@@ -97,8 +98,13 @@ class CacheDatasetIterator(TransformIterator[T]):
             "cache_filled": self._filled,
         }
 
+    def check_state(self, state: State) -> None:
+        self.check_parts(state, "parent", "position")
+        part_of(state, "cache_filled", self)
+
     def set_state(self, state: State) -> None:
-        position, filled = int(state["position"]), bool(state["cache_filled"])
+        self.check_state(state)
+        position, filled = operator.index(state["position"]), bool(state["cache_filled"])
         has_all = self._filled and self._missing == 0
         self._parent_state, self._missing = None, 0
         self._reading_again = False

@@ -4,7 +4,7 @@ import collections
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from wholegrain._core.state import copy_state
+from wholegrain._core.state import WrongStateError, copy_state, part_of
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode
@@ -173,7 +173,18 @@ class ConcatThenSplitDatasetIterator(TransformIterator[Row]):
             "elements_from_buffer_after_checkpoint": self._num_handed_out,
         }
 
+    def check_state(self, state: State) -> None:
+        self.check_parts(state, "parent_state", "elements_from_buffer_after_checkpoint")
+        slices = part_of(state, "remainder_slices", self)
+        if not isinstance(slices, Mapping) or any(len(cut) != 2 for cut in slices.values()):
+            raise WrongStateError(f"The state is not one of {self}: it has the slices {slices}.")
+
     def set_state(self, state: State) -> None:
+        self.check_state(state)
+        with self.all_or_nothing():
+            self._go_to(state)
+
+    def _go_to(self, state: State) -> None:
         # JSON gives back lists for the tuples.
         slices = {name: (int(a), int(b)) for name, (a, b) in state["remainder_slices"].items()}
         num_handed_out = int(state["elements_from_buffer_after_checkpoint"])
@@ -183,10 +194,21 @@ class ConcatThenSplitDatasetIterator(TransformIterator[Row]):
             self._rest = self._read_rest(slices)
             self._note_beginning()
         for _ in range(num_handed_out):
+            if self._num_handed_out and not self._rows:
+                raise WrongStateError(
+                    f"The state says that {num_handed_out} rows were made together, but they are"
+                    f" {self._num_handed_out}. Was it taken from another pipeline?"
+                )
             next(self)
 
     def _read_rest(self, slices: Mapping[str, tuple[int, int]]) -> Piece:
-        piece = whole_piece(self._plan, next(self.parent), self._begun_at)
+        try:
+            piece = whole_piece(self._plan, next(self.parent), self._begun_at)
+        except StopIteration:
+            raise WrongStateError(
+                "The state says that an element was cut, but there is none. Was it taken from"
+                " another pipeline?"
+            ) from None
         for f, feature in enumerate(self._plan.features):
             cut = slices.get(feature.name, _WHOLE)
             if cut != _WHOLE:

@@ -1,5 +1,6 @@
 """Each element split into parts."""
 
+import operator
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -159,8 +160,16 @@ class FlatMapDatasetIterator(TransformIterator[T]):
             "next_index_in_buffer": self._next_part,
         }
 
+    def check_state(self, state: State) -> None:
+        self.check_parts(state, "parent", "next_index_in_buffer")
+
     def set_state(self, state: State) -> None:
-        next_part = int(state["next_index_in_buffer"])
+        self.check_state(state)
+        with self.all_or_nothing():
+            self._go_to(state)
+
+    def _go_to(self, state: State) -> None:
+        next_part = operator.index(state["next_index_in_buffer"])
         self.parent.set_state(state["parent"])
         self._parts, self._next_part = (), 0
         self._before_element = self.parent.get_state()

@@ -1,5 +1,6 @@
 """Datasets mixed by weight: evenly, and without randomness."""
 
+import operator
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,8 +10,9 @@ import numpy as np
 from wholegrain._core import tree
 from wholegrain._core.errors import add_stage_note
 from wholegrain._core.mixture import Mixture, integer_weights
+from wholegrain._core.state import WrongStateError, number_of, part_of
 from wholegrain._core.types import Indices, State, T
-from wholegrain._graph.iterator import DatasetIterator, closed_error
+from wholegrain._graph.iterator import DatasetIterator, check_state_of, closed_error
 from wholegrain._graph.kinds import IterNode, ManyParentsMapNode
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
@@ -196,17 +198,29 @@ class MixedDatasetIterator(DatasetIterator[T]):
             "stop": self._stop,
         }
 
-    def set_state(self, state: State) -> None:
-        index, stop = int(state["index"]), bool(state["stop"])
-        states = state["parents"]
+    def _states_of_parents(self, state: State) -> list[tuple[DatasetIterator[T], State]]:
+        """Return the components that a state speaks of, each with its own."""
+        states: Any = part_of(state, "parents", self)
+        kind: Any = (list, tuple) if self._keys is None else Mapping
+        if not isinstance(states, kind):
+            raise WrongStateError(f"The state is not one of {self}: it has the parents {states}.")
         if self._keys is None:
-            for parent, parent_state in zip(self._parents, states, strict=False):
-                parent.set_state(parent_state)
-        else:
-            for key, parent in zip(self._keys, self._parents, strict=True):
-                if key in states:
-                    parent.set_state(states[key])
-        self._index, self._stop = index, stop
+            return list(zip(self._parents, states, strict=False))
+        pairs = zip(self._keys, self._parents, strict=True)
+        return [(parent, states[key]) for key, parent in pairs if key in states]
+
+    def check_state(self, state: State) -> None:
+        number_of(state, "index", self)
+        part_of(state, "stop", self)
+        for parent, parent_state in self._states_of_parents(state):
+            check_state_of(parent, parent_state)
+
+    def set_state(self, state: State) -> None:
+        self.check_state(state)
+        for parent, parent_state in self._states_of_parents(state):
+            parent.set_state(parent_state)
+        stop = bool(state["stop"])
+        self._index, self._stop = operator.index(state["index"]), stop
         self._halted = stop or self._closed
 
     def close(self) -> None:

@@ -1,9 +1,10 @@
 """Sequences packed into rows of a fixed length, so that little of them is padding."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
-from wholegrain._core.state import as_plain, copy_state
+from wholegrain._core.state import copy_state
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode
@@ -243,10 +244,14 @@ class PackingDatasetIterator(TransformIterator[Row]):
         start = self.parent.get_state() if self._start is None else copy_state(self._start)
         return {"parent": start, "next_row": self._next_row, "counter": self._counter}
 
+    def check_state(self, state: State) -> None:
+        self.check_parts(state, "parent", "next_row", "counter")
+
     def set_state(self, state: State) -> None:
-        next_row, counter = as_plain(state["next_row"]), as_plain(state["counter"])
+        self.check_state(state)
         self.parent.set_state(state["parent"])
-        self._next_row, self._counter = next_row, counter
+        self._next_row = operator.index(state["next_row"])
+        self._counter = operator.index(state["counter"])
         self._forget_batches()
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from wholegrain._core.spec import nbytes
+from wholegrain._core.state import index_of
 from wholegrain._core.types import State, T
 from wholegrain._engine.read_ahead import Failure, ReadAhead
 from wholegrain._graph import run
@@ -263,14 +264,17 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         return {"next_index": self._next_index()}
 
     def set_state(self, state: State) -> None:
-        index = operator.index(state["next_index"])
+        self.check_state(state)
+        self._drop_reader()
+        self._stand_at(operator.index(state["next_index"]))
+
+    def check_state(self, state: State) -> None:
+        index = index_of(state, "next_index", self)
         if not 0 <= index <= self._length:
             raise IndexError(
                 f"Cannot go to the element at {index}: the dataset has {self._length}. Was the"
                 " state taken from another dataset?"
             )
-        self._drop_reader()
-        self._stand_at(index)
 
     def _get_next_index(self) -> int:
         if self._dataset.sparse and not self._allow_nones:

@@ -1,6 +1,7 @@
 """Batches of another size."""
 
 import contextlib
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -103,8 +104,16 @@ class RebatchDatasetIterator(TransformIterator[T]):
     def get_state(self) -> State:
         return {"parent": copy_state(self._before_batch), "batch_idx": self._next_row}
 
+    def check_state(self, state: State) -> None:
+        self.check_parts(state, "parent", "batch_idx")
+
     def set_state(self, state: State) -> None:
-        next_row = int(state["batch_idx"])
+        self.check_state(state)
+        with self.all_or_nothing():
+            self._go_to(state)
+
+    def _go_to(self, state: State) -> None:
+        next_row = operator.index(state["batch_idx"])
         self.parent.set_state(state["parent"])
         self._before_batch = self.parent.get_state()
         self._batch, self._rows, self._next_row = None, 0, 0

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from wholegrain._core.permute import shuffle_indices
-from wholegrain._core.state import copy_state
+from wholegrain._core.state import WrongStateError, copy_state
 from wholegrain._core.types import State, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode
@@ -111,9 +111,22 @@ class WindowShuffleDatasetIterator(TransformIterator[T]):
             "pos_in_window": self._pos_in_window,
         }
 
+    def check_state(self, state: State) -> None:
+        self.check_parts(state, "parent_window_start_state", "window_index", "pos_in_window")
+        if (position := state["pos_in_window"]) > self._window_size:
+            raise WrongStateError(
+                f"The state is that of a window in which {position} elements were read, but it has"
+                f" {self._window_size}. Was it taken from another pipeline?"
+            )
+
     def set_state(self, state: State) -> None:
-        window_index = int(state["window_index"])
-        position = int(state["pos_in_window"])
+        self.check_state(state)
+        with self.all_or_nothing():
+            self._go_to(state)
+
+    def _go_to(self, state: State) -> None:
+        window_index = operator.index(state["window_index"])
+        position = operator.index(state["pos_in_window"])
         self.parent.set_state(state["parent_window_start_state"])
         self._stand_at(self.parent.get_state())
         self._window_index = window_index

@@ -4,8 +4,9 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
+from wholegrain._core.state import WrongStateError, list_of
 from wholegrain._core.types import Indices, State, T
-from wholegrain._graph.iterator import ClosedIterator, DatasetIterator
+from wholegrain._graph.iterator import ClosedIterator, DatasetIterator, check_state_of
 from wholegrain._graph.kinds import IterNode, MapNode
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
@@ -127,7 +128,15 @@ class ZipDatasetIterator(DatasetIterator[tuple[T, ...]]):
     def get_state(self) -> State:
         return {"parents": [parent.get_state() for parent in self._parents]}
 
+    def check_state(self, state: State) -> None:
+        states = list_of(state, "parents", self)
+        if len(states) != len(self._parents):
+            raise WrongStateError(f"The state is not one of {self}: it has the parents {states}.")
+        for parent, parent_state in zip(self._parents, states, strict=True):
+            check_state_of(parent, parent_state)
+
     def set_state(self, state: State) -> None:
+        self.check_state(state)
         for parent, parent_state in zip(self._parents, state["parents"], strict=True):
             parent.set_state(parent_state)
 
