@@ -47,7 +47,7 @@ def test_every_public_name_is_there() -> None:
 @pytest.mark.parametrize(
     ("package", "extra", "code"),
     [
-        ("array_record", "array_record", "ArrayRecordDataSource('x')"),
+        ("array_record", "array-record", "ArrayRecordDataSource('x')"),
         ("pyarrow", "parquet", "ParquetDataSource('x')"),
         ("pyarrow", "arrow", "ArrowDataSource('x')"),
         ("bagz", "bagz", "BagzDataSource('x')"),

@@ -220,7 +220,7 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
 def _library() -> Any:
     return require(
         "array_record.python.array_record_module",
-        extra="array_record",
+        extra="array-record",
         purpose="`ArrayRecordDataSource`",
     )
 
