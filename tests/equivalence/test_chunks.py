@@ -11,6 +11,7 @@ from tests.equivalence.graphs import map_datasets
 from wholegrain.testing import difference
 
 _EXAMPLES = settings().max_examples
+_SOME = st.lists(st.integers(0, 60), min_size=1, max_size=6)
 
 
 def _outcome(call: Any, *arguments: Any) -> Any:
@@ -54,7 +55,7 @@ def test_every_node_above_it_agrees(data: st.DataObject) -> None:
     ds = data.draw(map_datasets())
     while True:
         if len(ds):
-            indices = np.array(data.draw(st.lists(st.integers(0, 60), max_size=6)), dtype=np.int64)
+            indices = np.array(data.draw(_SOME), dtype=np.int64)
             one_by_one = _one_by_one(ds, indices.tolist())
             if not any(isinstance(outcome, type) for outcome in one_by_one):
                 assert difference(one_by_one, list(ds.getitems(indices))) is None, str(ds)

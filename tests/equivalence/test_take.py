@@ -83,7 +83,7 @@ def test_take_is_as_many_calls_of_next(
             back = min(back, len(taken) - 1)
             it.put_back(back)
             step -= back
-        if exact:
+        if exact and step < len(outcomes):  # A filter may have seen the end already.
             assert it.get_state() == states[step], f"the state after {step} elements"
     if len(outcomes) < _MOST:
         assert [it.take(3), it.take(3)] == [[], []]
@@ -106,7 +106,8 @@ def test_next_and_take_can_be_mixed(
         taken = it.take(count) if takes else [next(it)]
         _assert_same(outcomes[step : step + len(taken)], taken, f"step {step}")
         step += len(taken)
-        assert it.get_state() == states[step]
+        if step < len(outcomes):
+            assert it.get_state() == states[step]
 
 
 @settings(max_examples=_EXAMPLES)
