@@ -55,8 +55,7 @@ class CheckpointHandler:
         directory = as_path(directory)
         with self._as_this_process():
             files = files_of(item)
-        for name, text in files.items():
-            _write(directory / name, text)
+        _write(directory, files)
 
     def restore(self, directory: Any, item: Any = None, args: Any = None) -> Any:
         """Bring an iterator to the state in `directory`, and return it."""
@@ -122,14 +121,25 @@ def _has_shards(item: Any) -> bool:
     return bool(getattr(item, "has_shard_states", False))
 
 
-def _write(path: Any, text: str) -> None:
-    """Write a file so that it is there whole or not at all."""
-    if not isinstance(path, Path):
-        path.write_text(text)
+def _write(directory: Any, files: Mapping[str, str]) -> None:
+    """Write files so that all of them are there whole, or those of before."""
+    if not isinstance(directory, Path):
+        # Orbax's: it moves the directory to its place when all is written.
+        for name, text in files.items():
+            (directory / name).write_text(text)
         return
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_text(text)
-    part.replace(path)
+    parts = {directory / f".{name}.{os.getpid()}": directory / name for name in files}
+    try:
+        for part, path in parts.items():
+            part.write_text(files[path.name])
+    except OSError as error:
+        for part in parts:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+        error.add_note(f"The iterator could not be saved in {directory}, which is as it was.")
+        raise
+    for part, path in parts.items():
+        part.replace(path)
 
 
 _PROCESS_FILE = re.compile(r"process_(\d+)-of-(\d+)\.json$")
