@@ -33,14 +33,14 @@ def state_filename() -> str:
     return f"process_{index}-of-{count}.json"
 
 
-def parse_state(text: str, file: Any) -> Any:
-    """Return the state whose text was read from `file`."""
+def read_json(file: Any) -> Any:
+    """Return the state in a file."""
     try:
-        return json.loads(text)
+        return json.loads(file.read_text())
     except ValueError as error:
         raise ValueError(
-            f"File {file} is damaged: it has {len(text)} characters, which are not the JSON of an"
-            f" iterator's state ({error}). Restore another checkpoint."
+            f"File {file} is damaged: it is not the JSON of an iterator's state ({error}). Restore"
+            " another checkpoint."
         ) from error
 
 
@@ -66,7 +66,7 @@ async def read_state(iterator: Any, directory: Any) -> None:
             f"File {file} does not exist. Was the checkpoint written with another number of"
             " processes?"
         )
-    state = parse_state(await asyncio.to_thread(file.read_text), file)
+    state = await asyncio.to_thread(read_json, file)
     await asyncio.to_thread(check_pipeline, iterator, path)
     iterator.set_state(state)
     iterator.start_prefetch()

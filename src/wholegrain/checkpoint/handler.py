@@ -89,7 +89,7 @@ def restore_files(directory: Any, item: Any) -> None:
     """Bring an iterator to the state in `directory`, which may be that of other processes."""
     shards = _shard_states(directory, item)
     file = None if shards is not None else _own_file(directory, item)
-    state = None if file is None else saving.parse_state(file.read_text(), file)
+    state = None if file is None else saving.read_json(file)
     saving.check_pipeline(item, directory)
     if shards is not None:
         item.set_shard_states(shards)
@@ -189,7 +189,7 @@ def _shard_states(directory: Any, item: Any) -> Mapping[int, Any] | None:
                 f"File {file} does not exist, though there are states of {len(numbers)} datasets in"
                 f" that directory, up to number {max(numbers)}. Did a process not finish writing?"
             )
-        shards[number] = saving.parse_state(file.read_text(), file)
+        shards[number] = saving.read_json(file)
     return shards
 
 
