@@ -68,12 +68,12 @@ def test_large_arrays_of_the_program_reach_the_worker(start_method: dict[str, st
 def test_a_dead_worker_is_replaced(
     start_method: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    iterator = remote(40, batch)
+    iterator = remote(200, batch)  # More than the worker makes ahead.
     batches = [next(iterator) for _ in range(10)]
     assert iterator.worker_pid is not None
     os.kill(iterator.worker_pid, 9)
     batches += iterator
-    assert_batches(batches, range(40))
+    assert_batches(batches, range(200))
     assert "exit code -9 (SIGKILL" in caplog.text
 
 

@@ -16,10 +16,11 @@ class Pair:
     """An arena and the views of its slots, in one process."""
 
     def __init__(self, kind: memory.Kind = "memfd") -> None:
-        self.views = SlotViews()
+        name = memory.new_name()
+        self.views = SlotViews(name)
         self.segments = 0
         self.retired: list[int] = []
-        self.arena = Arena(kind, self._announce, self._retire)
+        self.arena = Arena(kind, name, self._announce, self._retire)
 
     def _announce(self, number: int, size: int, count: int, handle: memory.Handle) -> None:
         self.segments += 1

@@ -10,7 +10,7 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-from wholegrain._engine import worker
+from wholegrain._engine import memory, worker
 from wholegrain._engine.channel import Channel
 from wholegrain._engine.launcher import get_launcher, module_path, worker_environ
 from wholegrain._engine.pickling import dumps
@@ -46,7 +46,9 @@ class Connection:
         copy, descriptors = launcher.copy(settings.program)
         self._process = launcher.start()
         self._channel = Channel(self._process.socket)
-        self._slots = SlotViews()
+        self._memory_kind = launcher.memory_kind
+        memory_name = memory.new_name()
+        self._slots = SlotViews(memory_name)
         self._decoder = Decoder(self._slots, settings.hold_budget)
         self._owner = os.getpid()
         self._crash_file = -1
@@ -67,6 +69,7 @@ class Connection:
             buffer_size=settings.buffer_size,
             min_shm_size=settings.min_shm_size,
             memory_kind=launcher.memory_kind,
+            memory_name=memory_name,
             program=copy,
             init_fn=settings.init_fn,
             generation=generation,
@@ -154,6 +157,8 @@ class Connection:
         else:
             self._channel.close()
             self._process.abandon()
+            if self._memory_kind == "named":
+                self._slots.forget_names()
         if self._crash_file >= 0:
             os.close(self._crash_file)
             self._crash_file = -1

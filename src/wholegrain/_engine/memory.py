@@ -41,19 +41,25 @@ def choose_kind() -> Kind:
     return "named" if sys.platform == "win32" else "unlinked"
 
 
-def create(kind: Kind, nbytes: int) -> tuple[mmap.mmap, Handle]:
+def new_name() -> str:
+    """Return a name that nothing has yet, nor anything that starts with it."""
+    return f"/wholegrain-{secrets.token_hex(6)}"
+
+
+def create(kind: Kind, nbytes: int, name: str | None = None) -> tuple[mmap.mmap, Handle]:
     """Make shared memory; return it and the handle that `attach` takes.
 
     A descriptor belongs to the caller. A name is removed with `forget`.
     """
+    name = name or new_name()
     if kind == "named" and sys.platform == "win32":
-        name = f"wholegrain-{secrets.token_hex(8)}"
         return mmap.mmap(-1, nbytes, tagname=name), name
     if kind == "memfd":
         descriptor = os.memfd_create("wholegrain", os.MFD_CLOEXEC)
         handle: Handle = descriptor
     else:
-        name, descriptor = _open_new_name()
+        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR
+        descriptor = _posix().shm_open(name, flags, mode=0o600)
         handle = name
         if kind == "unlinked":
             forget(name)
@@ -128,12 +134,6 @@ def forget(handle: Handle) -> None:
     if isinstance(handle, str) and sys.platform != "win32":
         with contextlib.suppress(FileNotFoundError):
             _posix().shm_unlink(handle)
-
-
-def _open_new_name() -> tuple[str, int]:
-    name = f"/wholegrain-{secrets.token_hex(6)}"
-    descriptor: int = _posix().shm_open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode=0o600)
-    return name, descriptor
 
 
 def _open_name(name: str) -> int:

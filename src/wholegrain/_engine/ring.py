@@ -26,6 +26,7 @@ _SMALL_SEGMENT = 1 << 21
 _LARGEST_SEGMENT = 1 << 28
 # Free memory that a worker keeps beyond twice of what is in use.
 _SPARE = 1 << 26
+_MAX_UNSEEN = 16
 
 
 def slot_size(nbytes: int) -> int:
@@ -57,6 +58,7 @@ class Arena:
 
     Args:
         kind: What kind of shared memory to use.
+        name: What its names start with, if it has names.
         announce: Called with the number, slot size, slot count and handle of new memory, before
             any of its slots is used. Takes the handle over.
         retire: Called with the number of memory that is no longer used.
@@ -65,10 +67,12 @@ class Arena:
     def __init__(
         self,
         kind: memory.Kind,
+        name: str,
         announce: Callable[[int, int, int, memory.Handle], None],
         retire: Callable[[int], None],
     ) -> None:
         self._kind: memory.Kind = kind
+        self._name = name
         self._announce = announce
         self._retire = retire
         self._segments: dict[int, _Segment] = {}
@@ -111,13 +115,19 @@ class Arena:
         count = max(1, _SMALL_SEGMENT // size, existing // 2)
         count = max(1, min(count, _LARGEST_SEGMENT // size))
         number, self._next_number = self._next_number, self._next_number + 1
-        shared, handle = memory.create(self._kind, size * count)
+        shared, handle = memory.create(self._kind, size * count, _segment_name(self._name, number))
         self._announce(number, size, count, handle)
         self._segments[number] = _Segment(number, shared, size, count)
         self._free_bytes += size * count
         free = self._free.setdefault(size, [])
         free.extend((number << _PLACE_BITS) + place for place in reversed(range(count)))
         return free
+
+    def forget_names(self) -> None:
+        """Remove names that the consumer did not come to remove. Called when it has gone."""
+        if self._kind == "named":
+            for number in range(self._next_number):
+                memory.forget(_segment_name(self._name, number))
 
     def _shrink(self, segment: _Segment) -> None:
         """Return memory to the system, of sizes that came up once and not again."""
@@ -135,6 +145,10 @@ class Arena:
         self._free_bytes -= segment.size * len(segment.slots)
         del self._segments[segment.number]
         self._retire(segment.number)
+
+
+def _segment_name(name: str, number: int) -> str:
+    return f"{name}-{number}"
 
 
 class Slot(np.ndarray[tuple[int], np.dtype[np.uint8]]):
@@ -156,7 +170,9 @@ class Slot(np.ndarray[tuple[int], np.dtype[np.uint8]]):
 class SlotViews:
     """The consumer's side: views of a worker's slots, and which of them came free."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._next_number = 0
         self._segments: dict[int, tuple[mmap.mmap, int]] = {}
         self._released: deque[SlotId] = deque()
         self.held_bytes = 0
@@ -165,7 +181,13 @@ class SlotViews:
     def add(self, number: int, size: int, count: int, handle: memory.Handle) -> None:
         """Map memory that the worker announced."""
         self._segments[number] = (memory.attach(handle, size * count), size)
+        self._next_number = number + 1
         memory.forget(handle)
+
+    def forget_names(self) -> None:
+        """Remove names of memory that a worker made last, and died before it said so."""
+        for number in range(self._next_number, self._next_number + _MAX_UNSEEN):
+            memory.forget(_segment_name(self._name, number))
 
     def remove(self, number: int) -> None:
         """Unmap memory that the worker no longer uses."""

@@ -66,6 +66,7 @@ class Start:
     buffer_size: int
     min_shm_size: int
     memory_kind: memory.Kind
+    memory_name: str
     program: program.ProgramCopy
     init_fn: bytes | None
     generation: int
@@ -145,7 +146,7 @@ class Worker:
     def __init__(self, channel: Channel, start: Start) -> None:
         self._channel = channel
         self._start = start
-        self._arena = Arena(start.memory_kind, self._announce, self._retire)
+        self._arena = Arena(start.memory_kind, start.memory_name, self._announce, self._retire)
         self._encoder: Encoder
         self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._sending = threading.Lock()
@@ -393,6 +394,7 @@ class Worker:
                     finally:
                         self._sending.release()
         except EOFError:
+            self._arena.forget_names()
             leave(0)
         except BaseException:
             traceback.print_exc()
