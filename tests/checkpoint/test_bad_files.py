@@ -1,0 +1,230 @@
+"""Checkpoints that are damaged, of another pipeline, or cannot be written."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.checkpoint.pipelines import PIPELINES, R, loader, opened, read
+from wholegrain.checkpoint import CheckpointHandler
+
+
+def saved_at(pipeline: Any, step: int, directory: Path) -> Any:
+    """Save a checkpoint after `step` elements; return the iterator."""
+    it = opened(pipeline, step)
+    directory.mkdir(exist_ok=True)
+    CheckpointHandler().save(directory, it)
+    return it
+
+
+def check_refused(it: Any, directory: Path, kind: type[Exception], message: str) -> None:
+    """Check that a restore fails, and leaves the iterator where it was."""
+    before = it.get_state()
+    with pytest.raises(kind, match=message):
+        CheckpointHandler().restore(directory, it)
+    assert it.get_state() == before
+
+
+@pytest.mark.parametrize("make", [read, loader], ids=["dataset", "loader"])
+@given(data=st.data())
+def test_a_file_that_was_cut_off_is_refused(
+    make: Callable[[], Any], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    directory = tmp_path_factory.mktemp("checkpoint")
+    it = saved_at(make(), 3, directory)
+    file = directory / "process_0-of-1.json"
+    text = file.read_text()
+    file.write_text(text[: data.draw(st.integers(0, len(text) - 1))])
+    check_refused(it, directory, ValueError, r"process_0-of-1\.json is damaged: it is not the JSON")
+    reference = opened(make(), 3)
+    assert next(it) == next(reference)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[1, 2", b"nothing", b"", b"null", b"3"])
+@pytest.mark.parametrize("make", [read, loader], ids=["dataset", "loader"])
+def test_a_file_of_something_else_is_refused(
+    make: Callable[[], Any], content: bytes, tmp_path: Path
+) -> None:
+    it = saved_at(make(), 3, tmp_path)
+    (tmp_path / "process_0-of-1.json").write_bytes(content)
+    check_refused(it, tmp_path, ValueError, "is damaged|is a dict, but|A state is the JSON")
+    reference = opened(make(), 3)
+    assert next(it) == next(reference)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_the_state_of_another_pipeline_is_refused(name: str, tmp_path: Path) -> None:
+    it = opened(PIPELINES[name](), 2)
+    saved_at(R(50).shuffle(seed=3).batch(2), 3, tmp_path)
+    message = "another pipeline|is that of a DataLoader|dataset's iterator"
+    check_refused(it, tmp_path, ValueError, message)
+    # Grain's checkpoints do not describe their pipeline.
+    (tmp_path / "pipeline_0-of-1.json").unlink()
+    (tmp_path / "process_0-of-1.json").write_text(json.dumps({"other": 1}))
+    check_refused(it, tmp_path, ValueError, "state is not one of|taken with 0 workers")
+    it.close()
+
+
+def test_a_loaders_state_of_a_later_release_is_refused(tmp_path: Path) -> None:
+    it = saved_at(loader(), 3, tmp_path)
+    file = tmp_path / "process_0-of-1.json"
+    state = json.loads(file.read_text())
+    file.write_text(json.dumps({**state, "version": 99}))
+    check_refused(it, tmp_path, ValueError, "version 99, but this release .* version 2")
+
+
+def test_a_description_of_a_later_release_is_not_compared(tmp_path: Path) -> None:
+    it = saved_at(read(), 3, tmp_path)
+    file = tmp_path / "pipeline_0-of-1.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "version": 99, "stages": []}))
+    with pytest.warns(UserWarning, match="was not checked.*a later release wrote it"):
+        CheckpointHandler().restore(tmp_path, it)
+    assert next(it) == 3
+
+
+@pytest.fixture
+def as_nobody() -> Iterator[None]:
+    """Take away the rights of root, which are above those of files."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_directory_that_may_not_be_written_is_an_error(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    it = saved_at(read(), 3, tmp_path)
+    before = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    next(it)
+    tmp_path.chmod(0o555)
+    tmp_path.parent.chmod(0o755)
+    tmp_path.parent.parent.chmod(0o755)
+    request.getfixturevalue("as_nobody")
+    with pytest.raises(PermissionError) as caught:
+        CheckpointHandler().save(tmp_path, it)
+    assert str(tmp_path) in str(caught.value)
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == before
+    assert next(it) == 4
+    CheckpointHandler().restore(tmp_path, it)
+    assert next(it) == 3
+
+
+def test_a_file_that_may_not_be_read_is_an_error(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    it = saved_at(read(), 3, tmp_path)
+    tmp_path.chmod(0o755)
+    (tmp_path / "process_0-of-1.json").chmod(0)
+    request.getfixturevalue("as_nobody")
+    check_refused(it, tmp_path, PermissionError, "process_0-of-1.json|Permission")
+    assert next(it) == 3
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for a few pages."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip(f"needs the right to mount a small disk: {mounted.stderr.decode()}")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    file = disk / "everything_else"
+    with open(file, "wb", buffering=0) as other:
+        try:
+            while True:
+                other.write(bytes(4096))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+    return file
+
+
+def test_a_full_disk_is_an_error_that_harms_nothing(small_disk: Path) -> None:
+    directory = small_disk / "checkpoint"
+    it = saved_at(read(), 3, directory)
+    before = {file.name: file.read_text() for file in directory.iterdir()}
+    next(it)
+    other = fill(small_disk)
+    with pytest.raises(OSError, match="No space left") as caught:
+        CheckpointHandler().save(directory, it)
+    assert str(directory) in "".join(caught.value.__notes__)
+    assert {file.name: file.read_text() for file in directory.iterdir()} == before
+    assert next(it) == 4
+    CheckpointHandler().restore(directory, it)
+    assert next(it) == 3
+    other.unlink()
+    CheckpointHandler().save(directory, it)
+    assert json.loads((directory / "process_0-of-1.json").read_text()) == {"next_index": 4}
+
+
+_ORBAX_ON_A_FULL_DISK = """
+import sys
+from pathlib import Path
+import orbax.checkpoint as ocp
+import wholegrain as wg
+from wholegrain.checkpoint import CheckpointRestore, CheckpointSave
+from tests.checkpoint.test_bad_files import fill
+
+disk = Path(sys.argv[1])
+it = iter(wg.MapDataset.range(40).shuffle(seed=1).to_iter_dataset())
+elements = [next(it) for _ in range(3)]
+manager = ocp.CheckpointManager(disk / "run", options=ocp.CheckpointManagerOptions(
+    enable_async_checkpointing=sys.argv[2] == "async"))
+manager.save(3, args=CheckpointSave(it))
+manager.wait_until_finished()
+elements += [next(it)]
+fill(disk)
+try:
+    manager.save(4, args=CheckpointSave(it))
+    manager.wait_until_finished()
+except Exception as error:
+    print(type(error).__name__, error)
+else:
+    print("no error")
+elements += [next(it), next(it)]  # It goes on.
+assert elements == list(wg.MapDataset.range(40).shuffle(seed=1))[:6]
+(disk / "everything_else").unlink()
+after = ocp.CheckpointManager(disk / "run")
+print("steps", after.all_steps())
+restored = after.restore(3, args=CheckpointRestore(it))
+assert next(restored) == elements[3]
+"""
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_a_full_disk_leaves_the_checkpoint_that_orbax_wrote_before(
+    how: str, small_disk: Path
+) -> None:
+    pytest.importorskip("orbax.checkpoint")
+    run = subprocess.run(
+        [sys.executable, "-c", _ORBAX_ON_A_FULL_DISK, str(small_disk), how],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    said, steps = run.stdout.splitlines()
+    assert "No space left" in said
+    assert steps == "steps [3]"
