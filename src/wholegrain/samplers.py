@@ -167,6 +167,11 @@ class IndexSampler(_BuiltInSampler):
         return self._length == 0
 
     def record_key(self, index: int) -> int:
+        if not self._length:
+            raise IndexError(
+                f"This shard has no records: there are {self._num_records} for"
+                f" {self._count} shards."
+            )
         epoch, position = divmod(index // self._count, self._length)
         if self._shuffle and self._seed is not None:
             position = shuffle_index(position, self._length, (self._seed + epoch) % 2**32)

@@ -154,6 +154,13 @@ def test_the_seed_of_a_sequential_sampler_is_not_part_of_its_name() -> None:
     assert SequentialSampler(3, seed=2**40)[0].rng is not None
 
 
+def test_a_shard_without_records_has_nothing_to_name() -> None:
+    sampler = IndexSampler(2, ShardOptions(3, 4), num_epochs=2)
+    with pytest.raises(IndexError, match="no records: there are 2 for 4 shards"):
+        sampler[0]
+    assert list(sampler) == []  # type: ignore[call-overload]
+
+
 def test_samplers_fulfil_the_protocol_and_can_be_pickled() -> None:
     for sampler in (SequentialSampler(3), IndexSampler(3, seed=1, shuffle=True)):
         assert isinstance(sampler, Sampler)
