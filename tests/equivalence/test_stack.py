@@ -74,7 +74,7 @@ def _plain(leaves: list[Any]) -> np.ndarray[Any, Any]:
     return np.stack(leaves) if len(leaves) > 1 else np.expand_dims(leaves[0], 0)
 
 
-@settings(max_examples=4 * _EXAMPLES)
+@settings(max_examples=2 * _EXAMPLES)
 @given(data=st.data(), count=st.integers(1, 6))
 def test_leaves_are_stacked_as_by_numpy(data: st.DataObject, count: int) -> None:
     leaves = data.draw(_leaves(count))
@@ -83,7 +83,7 @@ def test_leaves_are_stacked_as_by_numpy(data: st.DataObject, count: int) -> None
     assert type(found) is np.ndarray
 
 
-@settings(max_examples=2 * _EXAMPLES)
+@settings(max_examples=_EXAMPLES)
 @given(data=st.data(), count=st.integers(1, 6))
 def test_memory_of_the_callers_changes_nothing(data: st.DataObject, count: int) -> None:
     leaves = data.draw(_leaves(count))
@@ -129,7 +129,7 @@ def _fill(shape: Any, columns: Any, place: int) -> Any:
 
 
 @pytest.mark.parametrize("jax", [False, True])
-@settings(max_examples=_EXAMPLES)
+@settings(max_examples=_EXAMPLES // 2)
 @given(data=st.data(), count=st.integers(1, 4))
 def test_trees_are_stacked_leaf_by_leaf(jax: bool, data: st.DataObject, count: int) -> None:
     shape = data.draw(_trees(st.just("leaf")))

@@ -59,7 +59,7 @@ def _assert_same(expected: list[Any], found: list[Any], what: str) -> None:
     assert where is None, f"{what}: {where}\nexpected: {expected}\nfound: {found}"
 
 
-@settings(max_examples=3 * _EXAMPLES)
+@settings(max_examples=2 * _EXAMPLES)
 @given(failing=st.booleans(), steps=_STEPS, data=st.data())
 def test_take_is_as_many_calls_of_next(
     failing: bool, steps: list[tuple[int, int, bool]], data: st.DataObject
@@ -83,7 +83,8 @@ def test_take_is_as_many_calls_of_next(
             back = min(back, len(taken) - 1)
             it.put_back(back)
             step -= back
-        if exact and step < len(outcomes):  # A filter may have seen the end already.
+        # If there were fewer, a filter may have looked at all up to the end already.
+        if exact and (len(taken) == count or it.takes_back):
             assert it.get_state() == states[step], f"the state after {step} elements"
     if len(outcomes) < _MOST:
         assert [it.take(3), it.take(3)] == [[], []]
@@ -106,7 +107,7 @@ def test_next_and_take_can_be_mixed(
         taken = it.take(count) if takes else [next(it)]
         _assert_same(outcomes[step : step + len(taken)], taken, f"step {step}")
         step += len(taken)
-        if step < len(outcomes):
+        if not takes or len(taken) == count:
             assert it.get_state() == states[step]
 
 

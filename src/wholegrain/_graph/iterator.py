@@ -60,7 +60,8 @@ class DatasetIterator(abc.ABC, Generic[T]):
         """Return some of the next elements: at least one and at most `count`; none at the end.
 
         It is as if `next` had been called for each of them. An exception is raised for the
-        first of them only: if a later one fails, those before it are returned.
+        first of them only: if a later one fails, those before it are returned. If there are
+        fewer than `count`, the state may be that of having found no more.
         """
         try:
             return [next(self)]
