@@ -61,6 +61,7 @@ PIPELINES: dict[str, Callable[[], Any]] = {
         read(R(40).map(tokens)), length_struct={"x": 4}
     ),
     "interleave": lambda: X.InterleaveIterDataset([read(R(n)) for n in (5, 7, 9)], cycle_length=2),
+    "elastic": lambda: X.ElasticIterator(R(40), 4, wg.sharding.ShardOptions(0, 2)),
     "thread": lambda: X.ThreadPrefetchIterDataset(read(), prefetch_buffer_size=3),
     "threads": lambda: X.multithread_prefetch(read(), 2, 3),
     "loader": loader,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
+from wholegrain._core.state import number_of
 from wholegrain._core.types import State
 from wholegrain._graph import rewrite
 from wholegrain._graph.interleave_iterator import InterleaveDatasetIterator
@@ -151,7 +152,7 @@ class ElasticIterator(DatasetIterator[Any]):
         if not self._is_map:
             self.base_iterator.set_state(state)
             return
-        position = int(state["global_next_index"])
+        position = number_of(state, "global_next_index", self)
         self._drop_iterator()
         self._global_next_index = position
 
