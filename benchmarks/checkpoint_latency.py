@@ -37,20 +37,22 @@ def shuffled(grain: Any) -> Any:
 
 
 def mapped(grain: Any) -> Any:
-    return shuffled(grain).to_iter_dataset()
+    return shuffled(grain).to_iter_dataset(grain.ReadOptions(0, 0))
 
 
 def filtered(grain: Any) -> Any:
-    return shuffled(grain).to_iter_dataset().filter(is_even)
+    return shuffled(grain).to_iter_dataset(grain.ReadOptions(0, 0)).filter(is_even)
 
 
 def window_shuffled(grain: Any) -> Any:
     window_shuffle = grain.experimental.WindowShuffleIterDataset
-    return window_shuffle(shuffled(grain).to_iter_dataset(), window_size=WINDOW, seed=1)
+    return window_shuffle(
+        shuffled(grain).to_iter_dataset(grain.ReadOptions(0, 0)), window_size=WINDOW, seed=1
+    )
 
 
 def packed(grain: Any) -> Any:
-    sequences = grain.MapDataset.range(LENGTH).map(tokens).to_iter_dataset()
+    sequences = grain.MapDataset.range(LENGTH).map(tokens).to_iter_dataset(grain.ReadOptions(0, 0))
     return grain.experimental.FirstFitPackIterDataset(
         sequences, length_struct={"tokens": ROW}, num_packing_bins=BINS
     )
@@ -58,7 +60,7 @@ def packed(grain: Any) -> Any:
 
 def in_processes(grain: Any) -> Any:
     options = grain.MultiprocessingOptions(num_workers=2)
-    return shuffled(grain).to_iter_dataset().mp_prefetch(options)
+    return shuffled(grain).to_iter_dataset(grain.ReadOptions(0, 0)).mp_prefetch(options)
 
 
 # The first figure: how many times as fast as Grain a restore has to be.
@@ -99,9 +101,7 @@ def state_at_step(grain: Any, pipeline: Callable[[Any], Any]) -> Any:
 
 
 def add_cases(name: str, pipeline: Callable[[Any], Any], at_least: float) -> None:
-    restore = benchmark.case(
-        f"restore, {name}", unit="restore", measures="seconds", digest_items=0
-    )
+    restore = benchmark.case(f"restore, {name}", unit="restore", measures="seconds", digest_items=0)
 
     @restore.competitor("wholegrain", "grain")
     def restored(grain: Any) -> Epoch:
@@ -120,9 +120,7 @@ def add_cases(name: str, pipeline: Callable[[Any], Any], at_least: float) -> Non
 
     restore.target(over="grain", at_least=at_least)
 
-    take = benchmark.case(
-        f"get_state, {name}", unit="state", measures="seconds", digest_items=0
-    )
+    take = benchmark.case(f"get_state, {name}", unit="state", measures="seconds", digest_items=0)
 
     @take.competitor("wholegrain", "grain")
     def taken(grain: Any) -> Epoch:

@@ -163,7 +163,9 @@ def test_a_run_that_does_not_end_is_found() -> None:
     def longer() -> Any:
         return R(10 if os.getpid() == here else 11)
 
-    with pytest.raises(AssertionError, match=r"it goes on after its end\.\nexpected: the end\nfound: 10"):
+    with pytest.raises(
+        AssertionError, match=r"it goes on after its end\.\nexpected: the end\nfound: 10"
+    ):
         check_resume(longer, num_restores=1)
 
 

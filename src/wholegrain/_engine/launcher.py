@@ -107,10 +107,15 @@ def module_path() -> list[str]:
 def _preload() -> list[str]:
     """Return the modules that workers will need: of this package, those in use here.
 
+    But not what reads files: the libraries of some formats start threads when imported.
     WHOLEGRAIN_PRELOAD names more, with commas between them. What they do when imported has to
     survive a fork: they may start no threads, and open nothing that workers cannot share.
     """
-    ours = [name for name in sys.modules if name.startswith("wholegrain.")]
+    ours = [
+        name
+        for name in sys.modules
+        if name.startswith("wholegrain.") and not name.startswith("wholegrain.sources.")
+    ]
     asked = os.environ.get("WHOLEGRAIN_PRELOAD", "")
     return ours + [name.strip() for name in asked.split(",") if name.strip()]
 

@@ -73,6 +73,9 @@ class BatchMapDataset(OneParentMapNode[T]):
         first = position * self._batch_size
         last = min(first + self._batch_size, self._parent_length)
         start = epoch * self._parent_length
+        if abs(start + last) >= 2**63:  # A later epoch of an infinite dataset.
+            places = range(start + first, start + last)
+            return self._batch([self.parent.getitem(place) for place in places])  # type: ignore[no-any-return]
         members = np.arange(start + first, start + last)
         if self._batch_fn is None:
             rows: Any = self.parent.gather(members)
@@ -87,9 +90,12 @@ class BatchMapDataset(OneParentMapNode[T]):
         return [self.parent.getitem(member) for member in members.tolist()]
 
     def getitems(self, indices: Indices) -> Sequence[T | None]:
+        if not len(indices):
+            return []
         if not self._length:
             raise ZeroDivisionError(f"{self} is empty: there is no batch to read.")
-        if self._batch_fn is None and self._gathers():
+        far = max(abs(int(indices.min())), abs(int(indices.max()))) // self._length + 2
+        if far * self._parent_length >= 2**63 or (self._batch_fn is None and self._gathers()):
             return [self.getitem(index) for index in indices.tolist()]
         step = max(1, _MEMBERS_PER_READ // self._batch_size)
         batches: list[T | None] = []
