@@ -1,5 +1,6 @@
 """Other libraries that hold on to the memory of an element keep it from being used again."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def test_torch_tensors_hold_the_memory_that_they_alias() -> None:
         del element, tensor
         if len(kept) > 20:
             del kept[:5]
-        for before, after in zip(kept, kept[1:], strict=False):
+        for before, after in itertools.pairwise(kept):
             assert (after == before + 1).all()
 
 

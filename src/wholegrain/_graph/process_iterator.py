@@ -42,6 +42,8 @@ class ProcessIterator(DatasetIterator[T]):
         super().__init__()
         self._program = program
         self._open_here = open_here
+        # Not a method: the worker's connection keeps it, and must not keep this iterator.
+        self._start_state = functools.partial(_start_state, functools.cache(open_here))
         self._settings: dict[str, Any] = {
             "worker_index": worker_index,
             "worker_count": worker_count,
@@ -70,16 +72,6 @@ class ProcessIterator(DatasetIterator[T]):
         if self._state is not None:
             self._remote.set_state(self._state)
         return self._remote
-
-    @functools.cached_property
-    def _start_state_here(self) -> State:
-        iterator = self._open_here()
-        state = iterator.get_state()
-        iterator.close()
-        return state
-
-    def _start_state(self) -> State:
-        return copy_state(self._start_state_here)  # type: ignore[no-any-return]
 
     def start_prefetch(self) -> None:
         if self._closed:
@@ -124,6 +116,11 @@ class ProcessIterator(DatasetIterator[T]):
 
     def __str__(self) -> str:
         return f"ProcessPrefetchDatasetIterator(buffer_size={self._settings['buffer_size']})"
+
+
+def _start_state(opened: Callable[[], DatasetIterator[Any]]) -> State:
+    """Return the state before the first element."""
+    return opened().get_state()
 
 
 def pack_pipeline(factory: Callable[[int, int], Any], dataset: Any) -> Program:

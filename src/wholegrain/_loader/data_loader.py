@@ -11,10 +11,11 @@ from typing import Any
 from wholegrain import transforms
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.nodes.batch import check_batch_size
+from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
 from wholegrain._loader.iterator import DataLoaderIterator
 from wholegrain._loader.legacy import BatchOperation, Operation
 from wholegrain._loader.operations import DataIterDataset, OperationIterDataset
-from wholegrain._loader.records import RecordsIterDataset, SampledMapDataset, count_places
+from wholegrain._loader.records import SampledMapDataset, count_places
 from wholegrain.options import MultiprocessingOptions, ReadOptions
 from wholegrain.samplers import IndexSampler, Sampler, SequentialSampler
 from wholegrain.sharding import NoSharding, ShardOptions
@@ -89,7 +90,7 @@ class DataLoader:
         records = SampledMapDataset(
             self._data_source, self._sampler, options, count_places(self._sampler)
         )
-        ds: IterDataset[Any] = RecordsIterDataset(records, self._read_options, allow_nones=True)
+        ds: IterDataset[Any] = PrefetchIterDataset(records, self._read_options, allow_nones=True)
         for operation in self._operations:
             ds = OperationIterDataset(ds, operation, options.shard_count)
         ds = DataIterDataset(ds)

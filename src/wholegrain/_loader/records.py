@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from wholegrain._core.types import Indices
-from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.kinds import MapNode
-from wholegrain._graph.nodes.read_ahead import PrefetchDatasetIterator, PrefetchIterDataset
 from wholegrain._graph.nodes.source import read_many
 from wholegrain._graph.stage import Stage
 from wholegrain._loader.metadata import SeededMetadata
@@ -110,23 +108,6 @@ def in_source(key: Any, num_records: int | None) -> Any:
             "The sampler returned a record without `record_key`: there is nothing to read."
         )
     return key if num_records is None else key % num_records
-
-
-class RecordsIterDataset(PrefetchIterDataset[Record[Any]]):
-    """The records of a shard in order."""
-
-    def open(self) -> DatasetIterator[Record[Any]]:
-        return _RecordsIterator(self._parent, self._read_options, allow_nones=True)
-
-
-class _RecordsIterator(PrefetchDatasetIterator[Record[Any]]):
-    def put_back(self, count: int) -> None:
-        """Undo the last elements of a `take`.
-
-        They are read again: operations may have changed their data in place, and drawn from
-        their generators.
-        """
-        self.set_state({"next_index": self._next_index() - count})
 
 
 def shard_length(num_places: int, options: ShardOptions) -> int:

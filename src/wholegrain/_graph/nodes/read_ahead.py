@@ -117,6 +117,13 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
 
     def put_back(self, count: int) -> None:
         self._cursor -= count
+        if count and self._failure is None:
+            # They are read again: what they were given to may have changed them in place.
+            index, behind = self._next_index(), self._end
+            self._elements, self._count, self._cursor = (), 0, 0
+            self._sparse_chunk, self._positions = None, None
+            self._base = self._end = index
+            self._retried_until = max(self._retried_until, behind)
 
     @property
     def moves_at_end(self) -> bool:
