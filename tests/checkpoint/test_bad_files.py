@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,14 @@ def as_nobody() -> Iterator[None]:
         os.seteuid(0)
 
 
+def open_the_way_to(path: Path) -> None:
+    """Let everybody look into the directories above `path` that the tests made."""
+    for parent in path.parents:
+        if parent == Path(tempfile.gettempdir()):
+            break
+        parent.chmod(0o755)
+
+
 def test_a_directory_that_may_not_be_written_is_an_error(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -110,8 +119,7 @@ def test_a_directory_that_may_not_be_written_is_an_error(
     before = {file.name: file.read_text() for file in tmp_path.iterdir()}
     next(it)
     tmp_path.chmod(0o555)
-    tmp_path.parent.chmod(0o755)
-    tmp_path.parent.parent.chmod(0o755)
+    open_the_way_to(tmp_path)
     request.getfixturevalue("as_nobody")
     with pytest.raises(PermissionError) as caught:
         CheckpointHandler().save(tmp_path, it)
@@ -127,6 +135,7 @@ def test_a_file_that_may_not_be_read_is_an_error(
 ) -> None:
     it = saved_at(read(), 3, tmp_path)
     tmp_path.chmod(0o755)
+    open_the_way_to(tmp_path)
     (tmp_path / "process_0-of-1.json").chmod(0)
     request.getfixturevalue("as_nobody")
     check_refused(it, tmp_path, PermissionError, "process_0-of-1.json|Permission")
