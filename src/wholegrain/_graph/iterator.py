@@ -127,7 +127,9 @@ class DatasetIterator(abc.ABC, Generic[T]):
 
     async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Take the state now, and return a coroutine that writes it into `directory`."""
-        return saving.write_files(self, saving.state_text(self.get_state()), directory)
+        text = saving.state_text(self.get_state())
+        files = {saving.state_filename(): text, **saving.pipeline_file(self)}
+        return saving.write_files(files, directory)
 
     async def load(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Return a coroutine that reads the state from `directory` and goes there."""

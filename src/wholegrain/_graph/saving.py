@@ -4,11 +4,13 @@ import json
 import os
 import re
 import warnings
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import numpy as np
 
 from wholegrain._core.config import config
+from wholegrain._graph.write_barrier import others_to_wait_for
 from wholegrain.sharding import jax_process
 
 
@@ -44,14 +46,50 @@ def read_json(file: Any) -> Any:
         ) from error
 
 
-async def write_files(iterator: Any, text: str, directory: Any) -> None:
-    """Write the text of a state, and what it belongs to, when `directory` has been made."""
+def write_files(files: Mapping[str, str], directory: Any) -> Coroutine[Any, Any, None]:
+    """Return a coroutine that writes files when `directory` has been made."""
+    return _write_files(files, directory, others_to_wait_for())
+
+
+async def _write_files(
+    files: Mapping[str, str], directory: Any, wait_for_others: Callable[[Any], None] | None
+) -> None:
     import asyncio  # Takes long to import, and few need it.
 
-    files = {state_filename(): text, **pipeline_file(iterator)}
     path = await directory.await_creation()
-    for name, content in files.items():
-        await asyncio.to_thread((path / name).write_text, content)
+
+    def write() -> None:
+        for name, content in files.items():
+            (path / name).write_text(content)
+        if wait_for_others is not None:
+            wait_for_others(path)
+
+    await asyncio.to_thread(write)
+
+
+def missing_file(file: Any, directory: Any) -> ValueError:
+    """Return the error for a process whose state is not there."""
+    names = sorted(path.name for path in directory.iterdir()) if directory.exists() else []
+    states = [name for name in names if _STATE_FILE.match(name)]
+    index, count = jax_process()
+    if not states:
+        found = "There is no iterator state in that directory: is it the item of another name?"
+    elif all(name.endswith(f"-of-{count}.json") for name in states):
+        found = (
+            f"There are {', '.join(states)}, but process {index} of {count} has not written there:"
+            " was it stopped before, or does it see another disk? Restore another checkpoint, or"
+            " make the file available to this process."
+        )
+    else:
+        found = (
+            f"There are {', '.join(states)}: the checkpoint was written by another number of"
+            f" processes, and this is process {index} of {count}. Restore with the same number, or"
+            " use an `ElasticIterator`."
+        )
+    return ValueError(f"File {file} does not exist. {found}")
+
+
+_STATE_FILE = re.compile(r"process_\d+-of-\d+\.json$")
 
 
 async def read_state(iterator: Any, directory: Any) -> None:
@@ -62,10 +100,7 @@ async def read_state(iterator: Any, directory: Any) -> None:
     path = Path(directory) if isinstance(directory, (str, os.PathLike)) else directory
     file = path / state_filename()
     if not await asyncio.to_thread(file.exists):
-        raise ValueError(
-            f"File {file} does not exist. Was the checkpoint written with another number of"
-            " processes?"
-        )
+        raise missing_file(file, path)
     state = await asyncio.to_thread(read_json, file)
     await asyncio.to_thread(check_pipeline, iterator, path)
     iterator.set_state(state)

@@ -179,7 +179,8 @@ class DataLoaderIterator:
 
     async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Take the state now, and return a coroutine that writes it into `directory`."""
-        return saving.write_files(self, self._state_text(), directory)
+        files = {saving.state_filename(): self._state_text(), **saving.pipeline_file(self)}
+        return saving.write_files(files, directory)
 
     async def load(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Return a coroutine that reads the state from `directory` and goes there."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from wholegrain._core.state import number_of
 from wholegrain._core.types import State
-from wholegrain._graph import rewrite
+from wholegrain._graph import rewrite, saving
 from wholegrain._graph.interleave_iterator import InterleaveDatasetIterator
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, closed_error
@@ -174,7 +174,7 @@ class ElasticIterator(DatasetIterator[Any]):
         interleave.set_shard_states(ordered)
 
     async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
-        return _write(files_of(self), directory)
+        return saving.write_files(files_of(self), directory)
 
     async def load(self, directory: Any) -> Coroutine[Any, Any, None]:
         return _read(self, directory)
@@ -211,16 +211,8 @@ class ElasticIterator(DatasetIterator[Any]):
             self._iterator.close()
 
 
-async def _write(files: Mapping[str, str], directory: Any) -> None:
-    import asyncio  # Takes long to import, and few need it.
-
-    path = await directory.await_creation()
-    for name, text in files.items():
-        await asyncio.to_thread((path / name).write_text, text)
-
-
 async def _read(iterator: ElasticIterator, directory: Any) -> None:
-    import asyncio
+    import asyncio  # Takes long to import, and few need it.
 
     await asyncio.to_thread(restore_files, as_path(directory), iterator)
     iterator.start_prefetch()

@@ -155,18 +155,7 @@ def _own_file(directory: Any, item: Any) -> Any:
     states = [name for name in found if _PROCESS_FILE.match(name)]
     if states and getattr(item, "any_state_fits", False):
         return directory / states[0]
-    raise ValueError(f"File {file} does not exist. {_what_is_there(states)}")
-
-
-def _what_is_there(states: list[str]) -> str:
-    if not states:
-        return "There is no iterator state in that directory: is it the item of another name?"
-    index, count = jax_process()
-    return (
-        f"There are {', '.join(states)}: the checkpoint was written by another number of"
-        f" processes, and this is process {index} of {count}. Restore with the same number, or use"
-        " an `ElasticIterator`."
-    )
+    raise saving.missing_file(file, directory)
 
 
 def _shard_states(directory: Any, item: Any) -> Mapping[int, Any] | None:
