@@ -166,8 +166,8 @@ LOOP = """
     iterators = [remote(array, 10**9) for _ in range(2)]
     for iterator in iterators:
         next(iterator)
-    print("ready", flush=True)
     try:
+        print("ready", flush=True)
         while True:
             for iterator in iterators:
                 next(iterator)
