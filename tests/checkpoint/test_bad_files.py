@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -222,11 +223,11 @@ assert next(restored) == elements[3]
 """
 
 
+@pytest.mark.skipif(find_spec("orbax") is None, reason="needs Orbax")
 @pytest.mark.parametrize("how", ["sync", "async"])
 def test_a_full_disk_leaves_the_checkpoint_that_orbax_wrote_before(
     how: str, small_disk: Path
 ) -> None:
-    pytest.importorskip("orbax.checkpoint")
     run = subprocess.run(
         [sys.executable, "-c", _ORBAX_ON_A_FULL_DISK, str(small_disk), how],
         capture_output=True,

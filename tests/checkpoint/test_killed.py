@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import pytest
 from tests.checkpoint.random_pipelines import random_pipeline
 from wholegrain._core.difference import difference
 
-pytest.importorskip("orbax.checkpoint")
+# Not imported here, but by the jobs.
+pytestmark = pytest.mark.skipif(find_spec("orbax") is None, reason="needs Orbax")
 
 STEPS = 60  # of a job
 
