@@ -1,5 +1,6 @@
 """A batch out of elements: the leaves at each place of the tree, stacked."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -10,6 +11,8 @@ from wholegrain._core import spec, tree
 
 Empty: TypeAlias = Callable[[tuple[int, ...], Any], npt.NDArray[Any]]
 """Gives memory for an array of a shape and a dtype, as `numpy.empty` does."""
+
+_INT64 = np.dtype(np.int64)
 
 # What numpy makes of a list of these it also makes of them one by one.
 _PLAIN = frozenset({float, bool, str, bytes})
@@ -47,9 +50,10 @@ def _stack_leaves(leaves: list[Any]) -> npt.NDArray[Any]:
             # As np.stack, without a view of each array.
             return np.concatenate(leaves).reshape(len(leaves), *first.shape)
     elif kind is int:
-        if len(set(map(type, leaves))) == 1:
+        with contextlib.suppress(ValueError):
             batch = np.array(leaves)
-            if batch.dtype == np.int64:  # Larger numbers follow np.stack's promotion.
+            # Whatever else stands among the numbers, or larger ones, follow np.stack's promotion.
+            if batch.dtype is _INT64 and batch.ndim == 1:
                 return batch
     elif kind in _PLAIN and len(set(map(type, leaves))) == 1:
         return np.array(leaves)

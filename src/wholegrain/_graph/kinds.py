@@ -6,7 +6,7 @@ import abc
 import builtins
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from wholegrain._core.errors import add_stage_note
 from wholegrain._core.names import transform_name
 from wholegrain._core.types import IndexT, Indices, T
-from wholegrain._graph import run
+from wholegrain._graph import fusion, run
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.map_dataset import MapDataset
@@ -108,6 +108,31 @@ class ElementTransform(OneParentMapNode[T]):
 
     def __str__(self) -> str:
         return f"{type(self).__name__}(transform={transform_name(self._transform)})"
+
+
+class FunctionTransform(ElementTransform[T]):
+    """A transformation that only calls a function of the element.
+
+    Several in a row go through a chunk in one pass.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(
+        self, parent: MapDataset[Any], transform: Any, function: Callable[[Any], Any]
+    ) -> None:
+        super().__init__(parent, transform)
+        self._function = function
+
+    def getitems(self, indices: Indices) -> Sequence[T | None]:
+        functions, kinds = [self._function], self.kind
+        first: MapDataset[Any] = self.parent
+        while isinstance(first, FunctionTransform):
+            functions.append(first._function)
+            kinds += first.kind
+            first = first.parent
+        elements = first.getitems(indices)
+        return fusion.one_pass(kinds[::-1])(elements, *functions[::-1])
 
 
 class ManyParentsMapNode(MapNode[T]):

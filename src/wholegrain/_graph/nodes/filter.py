@@ -1,41 +1,37 @@
 """The elements for which a function is true."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from wholegrain import transforms
 from wholegrain._core.names import transform_name
-from wholegrain._core.types import Indices, State, T
+from wholegrain._core.types import State, T
+from wholegrain._graph import fusion
 from wholegrain._graph.drop_watch import DropWatch
 from wholegrain._graph.element_iterator import ElementIterator
 from wholegrain._graph.iterator import DatasetIterator
-from wholegrain._graph.kinds import ElementTransform, OneParentIterNode, method_or_function
+from wholegrain._graph.kinds import FunctionTransform, OneParentIterNode, method_or_function
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
 
 
-class FilterMapDataset(ElementTransform[T]):
+class FilterMapDataset(FunctionTransform[T]):
     """The elements for which a function is true, None at the other indices."""
+
+    kind = fusion.FILTER
 
     _stage = Stage(free=("transform",), position="regrouped")
 
     def __init__(self, parent: MapDataset[Any], transform: Any) -> None:
-        super().__init__(parent, transform)
-        self._keeps = method_or_function(transform, transforms.Filter, "filter")
+        function = method_or_function(transform, transforms.Filter, "filter")
+        super().__init__(parent, transform, function)
 
     @property
     def sparse(self) -> bool:
         return True
 
     def apply_to(self, element: Any, index: int) -> T | None:
-        return element if self._keeps(element) else None
-
-    def getitems(self, indices: Indices) -> Sequence[T | None]:
-        keeps = self._keeps
-        return [
-            element if element is not None and keeps(element) else None
-            for element in self.parent.getitems(indices)
-        ]
+        return element if self._function(element) else None
 
     @property
     def _element_spec(self) -> Any:

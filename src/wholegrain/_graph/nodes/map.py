@@ -1,15 +1,16 @@
 """Each element replaced by a function of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from wholegrain import transforms
 from wholegrain._core.names import transform_name
-from wholegrain._core.types import Indices, T
+from wholegrain._core.types import T
+from wholegrain._graph import fusion
 from wholegrain._graph.element_iterator import ElementIterator
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.kinds import (
-    ElementTransform,
+    FunctionTransform,
     OneParentIterNode,
     method_or_function,
     spec_after,
@@ -18,24 +19,19 @@ from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
 
 
-class MapMapDataset(ElementTransform[T]):
+class MapMapDataset(FunctionTransform[T]):
     """A function of each element, by index."""
+
+    kind = fusion.MAP
 
     _stage = Stage(free=("transform",), position="parent")
 
     def __init__(self, parent: MapDataset[Any], transform: Any) -> None:
-        super().__init__(parent, transform)
-        self._function = method_or_function(transform, transforms.Map, "map")
+        function = method_or_function(transform, transforms.Map, "map")
+        super().__init__(parent, transform, function)
 
     def apply_to(self, element: Any, index: int) -> T | None:
         return self._function(element)  # type: ignore[no-any-return]
-
-    def getitems(self, indices: Indices) -> Sequence[T | None]:
-        function = self._function
-        return [
-            None if element is None else function(element)
-            for element in self.parent.getitems(indices)
-        ]
 
 
 class MapIterDataset(OneParentIterNode[T]):
