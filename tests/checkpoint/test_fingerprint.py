@@ -74,7 +74,7 @@ def test_after_a_harmless_change_the_position_is_right(tmp_path: Path) -> None:
     assert rest == [element * 10 for element in list(R(40).shuffle(seed=1))[6:]]
 
 
-@pytest.mark.parametrize("workers", [(2, 3), (0, 2)], ids=["2 to 3", "0 to 2"])
+@pytest.mark.parametrize("workers", [(2, 3), (0, 2), (2, 0)], ids=str)
 def test_another_number_of_workers_is_a_warning(workers: tuple[int, int], tmp_path: Path) -> None:
     def pipeline(count: int) -> Any:
         ds = R(40).shuffle(seed=1).to_iter_dataset()

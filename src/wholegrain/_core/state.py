@@ -92,6 +92,30 @@ def _shortened(value: Any) -> str:
     return text if len(text) <= 300 else f"{text[:300]}..."
 
 
+def joined(state: Any) -> Any:
+    """Return the state of one iterator that has read what the workers of `state` have read.
+
+    That is possible where they take turns at reading and have read a beginning of the data
+    together. Otherwise `state` comes back as it is.
+    """
+    workers = state.get("iterators_in_use_states") if isinstance(state, Mapping) else None
+    if not workers or not all(isinstance(worker, Mapping) for worker in workers):
+        return state
+    keys = {frozenset(worker) for worker in workers}
+    if keys == {frozenset({"next_index"})}:
+        counts = [worker["next_index"] for worker in workers]
+        count = sum(counts)
+        in_turn = [-(-(count - worker) // len(counts)) for worker in range(len(counts))]
+        return {"next_index": count} if counts == in_turn else state
+    if keys == {frozenset({"parent", "index_for_rng"})}:
+        parents = {"iterators_in_use_states": [worker["parent"] for worker in workers]}
+        parent = joined(parents)
+        if parent is not parents:
+            drawn = sum(worker["index_for_rng"] for worker in workers)
+            return {"parent": parent, "index_for_rng": drawn}
+    return state
+
+
 def as_plain(value: Any) -> Any:
     """Return a state's value as Python's own: numpy numbers come back from some checkpoints."""
     if isinstance(value, np.generic):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from wholegrain._core.errors import add_stage_note, has_stage_note
 from wholegrain._core.names import transform_name
-from wholegrain._core.state import number_of, part_of
+from wholegrain._core.state import joined, number_of, part_of
 from wholegrain._core.types import State, T
 from wholegrain._graph import run, saving
 
@@ -215,13 +215,14 @@ class TransformIterator(DatasetIterator[T]):
         if not self.state_fields:
             self.parent.set_state(state)
             return
+        state = joined(state)
         self.parent.set_state(state["parent"])
         for name in self.state_fields:
             setattr(self, name, operator.index(state[name]))
 
     def check_state(self, state: State) -> None:
         if self.state_fields:
-            self.check_parts(state, "parent", *self.state_fields)
+            self.check_parts(joined(state), "parent", *self.state_fields)
         else:
             check_state_of(self.parent, state)
 

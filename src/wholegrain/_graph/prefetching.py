@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Mapping
@@ -43,6 +44,9 @@ class ShardedIterDataset(InterleaveIterDataset[T]):
         self._parents = (parent,)
         self._sequential = sequential
         self._num_workers = num_workers
+        if sequential:
+            # Where each worker stands in its part says nothing about the whole.
+            self._stage = dataclasses.replace(self._stage, position="own")
 
     def open(self) -> DatasetIterator[T]:
         return ShardedDatasetIterator(self, run.current())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from wholegrain._core.spec import nbytes
-from wholegrain._core.state import index_of
+from wholegrain._core.state import WrongStateError, index_of, joined
 from wholegrain._core.types import State, T
 from wholegrain._engine.read_ahead import Failure, ReadAhead
 from wholegrain._graph import run
@@ -273,10 +273,17 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
     def set_state(self, state: State) -> None:
         self.check_state(state)
         self._drop_reader()
-        self._stand_at(operator.index(state["next_index"]))
+        self._stand_at(operator.index(joined(state)["next_index"]))
 
     def check_state(self, state: State) -> None:
-        index = index_of(state, "next_index", self)
+        given: Any = joined(state)
+        if isinstance(given, Mapping) and "iterators_in_use_states" in given:
+            raise WrongStateError(
+                f"The state was taken with {len(given['iterators_in_use_states'])} workers, which"
+                " have not read a beginning of the data together: without them there is no"
+                " position that means the same. Restore it with the same number."
+            )
+        index = index_of(given, "next_index", self)
         if not 0 <= index <= self._length:
             raise IndexError(
                 f"Cannot go to the element at {index}: the dataset has {self._length}. Was the"
