@@ -216,6 +216,22 @@ def test_a_description_that_cannot_be_read_is_a_warning(text: str, tmp_path: Pat
     assert next(it) == expected
 
 
+class Unspeakable(Nameless):
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def test_what_cannot_be_described_is_saved_and_restored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = saved_at(wg.MapDataset.source(Unspeakable()), 3, tmp_path)
+    assert "without a description" in caplog.text
+    assert [file.name for file in tmp_path.iterdir()] == ["process_0-of-1.json"]
+    it = iter(wg.MapDataset.source(Unspeakable()))
+    CheckpointHandler().restore(tmp_path, it)
+    assert next(it) == expected
+
+
 class Later:
     """A directory that Orbax is about to make."""
 

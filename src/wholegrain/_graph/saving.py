@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from wholegrain._core.config import config
+from wholegrain._core.log import logger
 from wholegrain._graph.write_barrier import others_to_wait_for
 from wholegrain.sharding import jax_process
 
@@ -114,7 +115,12 @@ def pipeline_file(iterator: Any) -> dict[str, str]:
     from wholegrain._graph.fingerprint import fingerprint  # It knows datasets, and those this.
 
     index, count = jax_process()
-    text = json.dumps(fingerprint(iterator), indent=2)
+    try:
+        text = json.dumps(fingerprint(iterator), indent=2)
+    except Exception as error:
+        # A `len` or `repr` of a user's: no reason to lose a checkpoint.
+        logger().warning("The checkpoint goes without a description of its pipeline: %r", error)
+        return {}
     return {f"pipeline_{index}-of-{count}.json": text}
 
 
@@ -137,7 +143,7 @@ def check_pipeline(iterator: Any, directory: Any) -> None:
         if saved["version"] > own["version"]:
             raise ValueError("a later release wrote it")
         changes = fingerprint_changes.compare(saved, own)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except Exception as error:
         warnings.warn(
             f"Whether the checkpoint belongs to this pipeline was not checked: {file} cannot be"
             f" read ({error!r}).",
