@@ -47,7 +47,9 @@ def test_map_datasets_are_equal(data: st.DataObject) -> None:
     elements = []
     for index in indices:
         expected, found = _outcome(lambda i=index: theirs[i]), _outcome(lambda i=index: ours[i])
-        _assert_same(expected, found, f"ds[{index}]")
+        # D10: Grain fails where the number of a shuffled window does not fit a seed.
+        if expected != ("error", TypeError) or "map_window_shuffle" not in str(draft.recipe):
+            _assert_same(expected, found, f"ds[{index}]")
         elements.append(expected)
     if indices and all(kind == "value" for kind, _ in elements):
         chunk = ours.getitems(np.array(indices, dtype=np.int64))
