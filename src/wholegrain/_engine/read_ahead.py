@@ -239,11 +239,9 @@ class ReadAhead(Generic[T]):
             self._employed.add(number)
 
     def _work(self, number: int) -> None:
-        while True:
-            with self._lock:
-                start, ticket = self._claim(number)
-                if ticket is None:
-                    return
+        with self._lock:
+            start, ticket = self._claim(number)
+        while ticket is not None:
             # Whatever is raised, the consumer must not wait for it: it will read for itself.
             chunk, cost = _timed(self._read, start, ticket.stop, BaseException)
             with self._lock:
@@ -251,6 +249,7 @@ class ReadAhead(Generic[T]):
                 self._learn(cost, chunk)
                 if self._tickets and self._tickets[0] is ticket:
                     self._ready.notify()
+                start, ticket = self._claim(number)
 
     def _claim(self, number: int) -> tuple[int, _Ticket | None]:
         """Wait for a chunk to read. Called with the lock; no ticket means to go home."""
