@@ -1,8 +1,16 @@
-"""The Python blocks of the documentation run, and print what they say they print."""
+"""The Python blocks of the documentation run, and print what they say they print.
+
+A comment before a block says where it does not:
+
+    <!-- not run: why -->
+    <!-- needs: jax, orbax.checkpoint -->     modules; `s3` stands for a server of that kind
+"""
 
 import contextlib
+import importlib.util
 import io
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,15 +18,22 @@ from typing import Any, NamedTuple
 import pytest
 
 _ROOT = Path(__file__).parent.parent
-_PAGES = sorted([*_ROOT.glob("*.md"), *_ROOT.glob("docs/*.md")])
+_PAGES = sorted([*_ROOT.glob("*.md"), *_ROOT.glob("docs/**/*.md")])
 _NOT_RUN = re.compile(r"<!-- not run: .+ -->")
+_NEEDS = re.compile(r"<!-- needs: (.+) -->")
 _PRINTED = re.compile(r"# -> ?(.*)$", re.MULTILINE)
+_S3 = ["moto", "obstore", "boto3"]
 
 
 class _Block(NamedTuple):
     line: int
     text: str
     runs: bool
+    needs: list[str]
+
+
+def _name(page: Path) -> str:
+    return page.relative_to(_ROOT).as_posix()
 
 
 def _blocks(page: Path) -> Iterator[_Block]:
@@ -34,37 +49,92 @@ def _blocks(page: Path) -> Iterator[_Block]:
                     break
                 text.append(inner)
             if language in ("python", "py"):
-                yield _Block(number, "\n".join(text), not _NOT_RUN.fullmatch(before))
+                needs = _NEEDS.fullmatch(before)
+                yield _Block(
+                    number,
+                    "\n".join(text),
+                    not _NOT_RUN.fullmatch(before),
+                    needs[1].split(", ") if needs else [],
+                )
         if line.strip():
             before = line.strip()
 
 
-@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _missing(block: _Block) -> list[str]:
+    modules = [name for need in block.needs for name in (_S3 if need == "s3" else [need])]
+    return [name for name in modules if not _is_installed(name)]
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A store with an empty bucket `training`, in a server of its own."""
+    moto = pytest.importorskip("moto.server")
+    boto3 = pytest.importorskip("boto3")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        settings = {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_REGION": "us-east-1",
+            "NO_PROXY": host,
+            "no_proxy": host,
+        }
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+        boto3.client("s3").create_bucket(Bucket="training")
+        yield
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=_name)
 def test_blocks_run_in_order_and_print_what_they_say(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"__name__": "docs"}
-    for block in _blocks(page):
-        if not block.runs:
+    blocks = [block for block in _blocks(page) if block.runs]
+    missing = {name for block in blocks for name in _missing(block)}
+    if blocks and all(_missing(block) for block in blocks):
+        pytest.skip(f"needs {', '.join(sorted(missing))}")
+    for block in blocks:
+        if _missing(block):
             continue
+        if "s3" in block.needs:
+            request.getfixturevalue("s3")
         # Lines count as in the page, so that a traceback points there.
         code = compile("\n" * block.line + block.text, str(page), "exec")
         printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
+        with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+            if block.needs:  # what other packages warn about is their affair
+                warnings.simplefilter("default")
             exec(code, namespace)
-        where = f"{page.name}:{block.line}"
+        where = f"{_name(page)}:{block.line}"
         assert printed.getvalue().splitlines() == _PRINTED.findall(block.text), where
 
 
-@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", _PAGES, ids=_name)
 def test_most_blocks_are_run(page: Path) -> None:
     blocks = list(_blocks(page))
     assert sum(block.runs for block in blocks) >= len(blocks) / 2
 
 
-@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", _PAGES, ids=_name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
         if not target.startswith(("https://", "http://")):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+            assert (page.parent / target).exists(), f"{_name(page)} links to {target}"
