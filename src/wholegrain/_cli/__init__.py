@@ -1,0 +1,3 @@
+"""The `wholegrain` command."""
+
+from wholegrain._cli.main import main as main
