@@ -27,6 +27,7 @@ def one_pass(kinds: str) -> Callable[..., Sequence[Any]]:
         f"    return [x if {' and '.join(steps)} else None for element in elements]\n"
     )
     namespace: dict[str, Any] = {}
-    exec(source, namespace)
+    # Named after this file, so that a traceback knows it for ours.
+    exec(compile(source, f"{__file__}:{kinds}", "exec"), namespace)
     run: Callable[..., Sequence[Any]] = namespace["run"]
     return run

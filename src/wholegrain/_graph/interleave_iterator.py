@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.state import WrongStateError, copy_state, list_of, number_of
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._engine.waiting import Probe
 from wholegrain._graph import run
@@ -52,32 +53,36 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
     # Elements.
 
     def __next__(self) -> T:
-        slots = self._slots
-        while True:
-            slot = self._next_slot
-            iterator = slots[slot] if slots else None
-            if iterator is not None:
-                try:
-                    probed = self._probe.due()
-                    element = self._probe_next(iterator) if probed else next(iterator)
-                except StopIteration:
-                    self._end_slot(slot)
-                    continue
-                finally:
-                    # Whatever comes of it, the next one's turn is next.
-                    slot += 1
-                    self._next_slot = slot if slot < self._cycle_length else 0
-                return element
-            if self._closed:
-                raise closed_error()
-            if self._ahead and not self._running:
-                self.start_prefetch()
-            elif self._next_dataset < self._num_datasets:
-                self._fill_slot(slot)
-            elif all(it is None for it in slots):
-                raise StopIteration
-            else:
-                self._next_slot = (slot + 1) % self._cycle_length
+        try:
+            slots = self._slots
+            while True:
+                slot = self._next_slot
+                iterator = slots[slot] if slots else None
+                if iterator is not None:
+                    try:
+                        probed = self._probe.due()
+                        element = self._probe_next(iterator) if probed else next(iterator)
+                    except StopIteration:
+                        self._end_slot(slot)
+                        continue
+                    finally:
+                        # Whatever comes of it, the next one's turn is next.
+                        slot += 1
+                        self._next_slot = slot if slot < self._cycle_length else 0
+                    return element
+                if self._closed:
+                    raise closed_error()
+                if self._ahead and not self._running:
+                    self.start_prefetch()
+                elif self._next_dataset < self._num_datasets:
+                    self._fill_slot(slot)
+                elif all(it is None for it in slots):
+                    raise StopIteration
+                else:
+                    self._next_slot = (slot + 1) % self._cycle_length
+        except Exception as error:
+            keep_user_frames(error)
+            raise
 
     def _probe_next(self, iterator: DatasetIterator[T]) -> T:
         """Take an element and see whether that had to wait."""

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from wholegrain._core.config import config
 from wholegrain._core.log import logger
 from wholegrain._core.types import State, T
 from wholegrain._graph import positions, rewrite, run
@@ -249,6 +250,7 @@ class ProcessPrefetchIterDataset(ShardedIterDataset[T]):
 def _open_in_worker(
     dataset: ShardedIterDataset[T], context: run.RunContext, number: int, count: int
 ) -> DatasetIterator[T]:
+    config.update("py_traceback_filtering", "off")  # The main process does it, and sees all.
     return dataset.open_share(number, context)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.state import copy_state
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 
@@ -56,10 +57,14 @@ class ProcessIterator(DatasetIterator[T]):
         self._closed = False
 
     def __next__(self) -> T:
-        remote = self._remote
-        if remote is None:
-            remote = self._connect()
-        return next(remote)
+        try:
+            remote = self._remote
+            if remote is None:
+                remote = self._connect()
+            return next(remote)
+        except Exception as error:
+            keep_user_frames(error)
+            raise
 
     def _connect(self) -> RemoteIterator[T]:
         if self._closed:

@@ -6,6 +6,7 @@ import weakref
 from typing import Any
 
 from wholegrain._core.state import copy_state
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._engine.background import Background
 from wholegrain._graph.iterator import DatasetIterator, check_state_of, closed_error
@@ -44,28 +45,32 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
         self._closed = False
 
     def __next__(self) -> T:
-        background = self._background
-        if background is None:
-            if self._closed:
-                raise closed_error()
-            if not self._buffer_size:
-                return self._next_of_parent()
-            background = self._start()
-        element, state = background.take()
-        error = Background.error_of(element)
-        if error is not None:
-            self._stop()
-            if not isinstance(error, StopIteration):
-                self._state = state  # Behind the element that failed.
-                self._count += 1
-            try:
-                raise error
-            finally:
-                # The error knows this frame: it must not know the error, or neither goes.
-                del error, element
-        self._state = state
-        self._count += 1
-        return element  # type: ignore[no-any-return]
+        try:
+            background = self._background
+            if background is None:
+                if self._closed:
+                    raise closed_error()
+                if not self._buffer_size:
+                    return self._next_of_parent()
+                background = self._start()
+            element, state = background.take()
+            error = Background.error_of(element)
+            if error is not None:
+                self._stop()
+                if not isinstance(error, StopIteration):
+                    self._state = state  # Behind the element that failed.
+                    self._count += 1
+                try:
+                    raise error
+                finally:
+                    # The error knows this frame: it must not know the error, or neither goes.
+                    del error, element
+            self._state = state
+            self._count += 1
+            return element  # type: ignore[no-any-return]
+        except Exception as error:
+            keep_user_frames(error)
+            raise
 
     def _next_of_parent(self) -> T:
         """Take an element without running ahead. The end leaves the state as it is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Self
 
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._graph import saving
 from wholegrain._loader import naming
 
@@ -39,7 +40,11 @@ class DataLoaderIterator:
         return self
 
     def __next__(self) -> Any:
-        return next(self._iterator)
+        try:
+            return next(self._iterator)
+        except Exception as error:
+            keep_user_frames(error)
+            raise
 
     def start_prefetch(self) -> None:
         """Start reading, or the workers, before the first element is asked for."""

@@ -6,6 +6,7 @@ from typing import Any
 from wholegrain import transforms
 from wholegrain._core.names import transform_name
 from wholegrain._core.stack import Empty, stack
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph.element_iterator import ElementIterator
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
@@ -107,11 +108,15 @@ class _MapIterator(ElementIterator[Record[Any]]):
         self._function = function
 
     def __next__(self) -> Record[Any]:
-        record: Record[Any] = next(self.parent)
         try:
-            return Record(record.metadata, self._function(record))
+            record: Record[Any] = next(self.parent)
+            try:
+                return Record(record.metadata, self._function(record))
+            except Exception as error:
+                self.explain(error, self._transform)
+                raise
         except Exception as error:
-            self.explain(error, self._transform)
+            keep_user_frames(error)
             raise
 
     def transform_chunk(self, elements: list[Any], results: list[Any]) -> None:
@@ -154,7 +159,11 @@ class _BatchIterator(BatchDatasetIterator[Record[Any]]):
     """Records of batches, with the metadata of the last record of each."""
 
     def __next__(self) -> Record[Any]:
-        return self._batch(self._batch_fn)
+        try:
+            return self._batch(self._batch_fn)
+        except Exception as error:
+            keep_user_frames(error)
+            raise
 
     def next_into(self, empty: Empty) -> Record[Any]:
         if not self._stacks:
@@ -192,12 +201,16 @@ class _LegacyIterator(TransformIterator[Record[Any]]):
 
     def __next__(self) -> Record[Any]:
         try:
-            return next(self._records)
-        except StopIteration:
-            raise
-        except Exception:
-            # A generator has ended with its error. Go on behind the record that failed.
-            self._start()
+            try:
+                return next(self._records)
+            except StopIteration:
+                raise
+            except Exception:
+                # A generator has ended with its error. Go on behind the record that failed.
+                self._start()
+                raise
+        except Exception as error:
+            keep_user_frames(error)
             raise
 
     def set_state(self, state: State) -> None:
@@ -217,7 +230,11 @@ class DataIterDataset(OneParentIterNode[Any]):
 
 class _DataIterator(TransformIterator[Any]):
     def __next__(self) -> Any:
-        return next(self.parent).data
+        try:
+            return next(self.parent).data
+        except Exception as error:
+            keep_user_frames(error)
+            raise
 
     def next_into(self, empty: Empty) -> Any:
         """Return the next element in memory that `empty` gives, where it can."""

@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from wholegrain._core.state import number_of
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph import rewrite, saving
 from wholegrain._graph.interleave_iterator import InterleaveDatasetIterator
@@ -134,11 +135,15 @@ class ElasticIterator(DatasetIterator[Any]):
         return share.batch(size) if size else share
 
     def __next__(self) -> Any:
-        if self._closed:
-            raise closed_error()
-        element = next(self.base_iterator)
-        self._global_next_index += self._global_batch_size
-        return element
+        try:
+            if self._closed:
+                raise closed_error()
+            element = next(self.base_iterator)
+            self._global_next_index += self._global_batch_size
+            return element
+        except Exception as error:
+            keep_user_frames(error)
+            raise
 
     def start_prefetch(self) -> None:
         self.base_iterator.start_prefetch()

@@ -6,6 +6,7 @@ import operator
 import os
 from typing import Any, Self
 
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._graph.kinds import IterNode
@@ -71,16 +72,20 @@ class TFRecordDatasetIterator(DatasetIterator[bytes]):
 
     def __next__(self) -> bytes:
         try:
-            return self._ahead.pop()
-        except IndexError:
-            pass
-        self._check_open()
-        records = self._reader.take(_RECORDS_AHEAD)
-        if not records:
-            raise StopIteration
-        records.reverse()
-        self._ahead = records
-        return records.pop()
+            try:
+                return self._ahead.pop()
+            except IndexError:
+                pass
+            self._check_open()
+            records = self._reader.take(_RECORDS_AHEAD)
+            if not records:
+                raise StopIteration
+            records.reverse()
+            self._ahead = records
+            return records.pop()
+        except Exception as error:
+            keep_user_frames(error)
+            raise
 
     def take(self, count: int) -> list[bytes]:
         self._check_open()

@@ -12,6 +12,7 @@ from wholegrain._core import tree
 from wholegrain._core.errors import add_stage_note
 from wholegrain._core.spec import ShapeDtypeStruct
 from wholegrain._core.stack import Empty, stack
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode, OneParentMapNode
@@ -201,11 +202,15 @@ class BatchDatasetIterator(TransformIterator[T]):
         self._stacks = batch_fn is None
 
     def __next__(self) -> T:
-        members = self._members()
         try:
-            return self._batch_fn(members)  # type: ignore[no-any-return]
+            members = self._members()
+            try:
+                return self._batch_fn(members)  # type: ignore[no-any-return]
+            except Exception as error:
+                self.explain(error, self._batch_fn)
+                raise
         except Exception as error:
-            self.explain(error, self._batch_fn)
+            keep_user_frames(error)
             raise
 
     def next_into(self, empty: Empty) -> T:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from wholegrain._core.state import WrongStateError, copy_state, part_of
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode
@@ -105,14 +106,18 @@ class ConcatThenSplitDatasetIterator(TransformIterator[Row]):
         self._num_handed_out = 0
 
     def __next__(self) -> Row:
-        if not self._rows:
-            if self._has_ended:
-                raise StopIteration
-            self._note_beginning()
-            self._make_rows()
-        row = self._rows.popleft()
-        self._num_handed_out += 1
-        return row
+        try:
+            if not self._rows:
+                if self._has_ended:
+                    raise StopIteration
+                self._note_beginning()
+                self._make_rows()
+            row = self._rows.popleft()
+            self._num_handed_out += 1
+            return row
+        except Exception as error:
+            keep_user_frames(error)
+            raise
 
     def _note_beginning(self) -> None:
         self._begun_with = self._rest

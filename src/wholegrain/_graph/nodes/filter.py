@@ -5,6 +5,7 @@ from typing import Any
 
 from wholegrain import transforms
 from wholegrain._core.names import transform_name
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._graph import fusion
 from wholegrain._graph.drop_watch import DropWatch
@@ -76,19 +77,23 @@ class FilterDatasetIterator(ElementIterator[T]):
         return False  # How many elements were dropped between two is not kept.
 
     def __next__(self) -> T:
-        keeps, parent, watch = self._keeps, self.parent, self._watch
-        if self._pending is not None:
-            self._raise_pending()
-        while True:
-            element = next(parent)
-            try:
-                kept = keeps(element)
-            except Exception as error:
-                self.explain(error, self._transform)
-                raise
-            watch.see(1, 0 if kept else 1)
-            if kept:
-                return element  # type: ignore[no-any-return]
+        try:
+            keeps, parent, watch = self._keeps, self.parent, self._watch
+            if self._pending is not None:
+                self._raise_pending()
+            while True:
+                element = next(parent)
+                try:
+                    kept = keeps(element)
+                except Exception as error:
+                    self.explain(error, self._transform)
+                    raise
+                watch.see(1, 0 if kept else 1)
+                if kept:
+                    return element  # type: ignore[no-any-return]
+        except Exception as error:
+            keep_user_frames(error)
+            raise
 
     def take(self, count: int) -> list[T]:
         if not self._reads_chunks:

@@ -9,6 +9,7 @@ import numpy as np
 
 from wholegrain._core.names import transform_name
 from wholegrain._core.state import copy_state
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, State, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode, OneParentMapNode
@@ -117,13 +118,17 @@ class FlatMapDatasetIterator(TransformIterator[T]):
         self._before_element = parent.get_state()
 
     def __next__(self) -> T:
-        part = self._next_part
-        parts = self._parts
-        while part >= len(parts):
-            parts = self._split_next()
-            part = 0
-        self._next_part = part + 1
-        return parts[part]  # type: ignore[no-any-return]
+        try:
+            part = self._next_part
+            parts = self._parts
+            while part >= len(parts):
+                parts = self._split_next()
+                part = 0
+            self._next_part = part + 1
+            return parts[part]  # type: ignore[no-any-return]
+        except Exception as error:
+            keep_user_frames(error)
+            raise
 
     def _split_next(self) -> Sequence[Any]:
         before = self.parent.get_state()

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode
@@ -42,12 +43,16 @@ class LimitDatasetIterator(TransformIterator[T]):
         self.count_elements_read = 0
 
     def __next__(self) -> T:
-        if self.count_elements_read >= self._count:
-            self.check_open()
-            raise StopIteration
-        element: T = next(self.parent)
-        self.count_elements_read += 1
-        return element
+        try:
+            if self.count_elements_read >= self._count:
+                self.check_open()
+                raise StopIteration
+            element: T = next(self.parent)
+            self.count_elements_read += 1
+            return element
+        except Exception as error:
+            keep_user_frames(error)
+            raise
 
     def take(self, count: int) -> list[T]:
         left = self._count - self.count_elements_read

@@ -5,6 +5,7 @@ from typing import Any
 
 from wholegrain import transforms
 from wholegrain._core.names import transform_name
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import T
 from wholegrain._graph import fusion
 from wholegrain._graph.element_iterator import ElementIterator
@@ -62,13 +63,17 @@ class MapDatasetIterator(ElementIterator[T]):
         self._function: Callable[[Any], Any] = method_or_function(transform, transforms.Map, "map")
 
     def __next__(self) -> T:
-        element = next(self.parent)
-        if element is None:
-            return None  # type: ignore[return-value]
         try:
-            return self._function(element)  # type: ignore[no-any-return]
+            element = next(self.parent)
+            if element is None:
+                return None  # type: ignore[return-value]
+            try:
+                return self._function(element)  # type: ignore[no-any-return]
+            except Exception as error:
+                self.explain(error, self._transform)
+                raise
         except Exception as error:
-            self.explain(error, self._transform)
+            keep_user_frames(error)
             raise
 
     def transform_chunk(self, elements: list[Any], results: list[Any]) -> None:

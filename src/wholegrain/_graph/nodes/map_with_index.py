@@ -4,6 +4,7 @@ from typing import Any
 
 from wholegrain import transforms
 from wholegrain._core.names import transform_name
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import T
 from wholegrain._graph.element_iterator import ElementIterator
 from wholegrain._graph.iterator import DatasetIterator
@@ -61,15 +62,19 @@ class MapWithIndexDatasetIterator(ElementIterator[T]):
         self.counter = 0
 
     def __next__(self) -> T:
-        element = next(self.parent)
-        counter = self.counter
-        self.counter = counter + 1
-        if element is None:
-            return None  # type: ignore[return-value]
         try:
-            return self._function(counter, element)  # type: ignore[no-any-return]
+            element = next(self.parent)
+            counter = self.counter
+            self.counter = counter + 1
+            if element is None:
+                return None  # type: ignore[return-value]
+            try:
+                return self._function(counter, element)  # type: ignore[no-any-return]
+            except Exception as error:
+                self.explain(error, self._transform)
+                raise
         except Exception as error:
-            self.explain(error, self._transform)
+            keep_user_frames(error)
             raise
 
     def transform_chunk(self, elements: list[Any], results: list[Any]) -> None:

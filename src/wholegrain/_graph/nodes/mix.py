@@ -11,6 +11,7 @@ from wholegrain._core import tree
 from wholegrain._core.errors import add_stage_note
 from wholegrain._core.mixture import Mixture, integer_weights
 from wholegrain._core.state import WrongStateError, number_of, part_of
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, State, T
 from wholegrain._graph.iterator import DatasetIterator, check_state_of, closed_error
 from wholegrain._graph.kinds import IterNode, ManyParentsMapNode
@@ -183,6 +184,7 @@ class MixedDatasetIterator(DatasetIterator[T]):
             raise
         except Exception as error:
             add_stage_note(error, f"It came from component {self._name(component)} of a mixture.")
+            keep_user_frames(error)
             raise
 
     def _name(self, component: int) -> Any:

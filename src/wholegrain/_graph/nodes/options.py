@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import IndexT, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import IndexTransform, OneParentIterNode
@@ -72,7 +73,11 @@ class PassingIterator(TransformIterator[T]):
         super().__init__(parent)
 
     def __next__(self) -> T:
-        return next(self.parent)  # type: ignore[no-any-return]
+        try:
+            return next(self.parent)  # type: ignore[no-any-return]
+        except Exception as error:
+            keep_user_frames(error)
+            raise
 
     def take(self, count: int) -> list[T]:
         return self.parent.take(count)

@@ -8,6 +8,7 @@ import numpy as np
 from wholegrain import transforms
 from wholegrain._core.names import transform_name
 from wholegrain._core.rng import RngPool
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, T
 from wholegrain._graph.element_iterator import ElementIterator
 from wholegrain._graph.iterator import DatasetIterator
@@ -107,17 +108,21 @@ class RandomMapDatasetIterator(ElementIterator[T]):
         self.index_for_rng = 0
 
     def __next__(self) -> T:
-        element = next(self.parent)
-        index = self.index_for_rng
-        self.index_for_rng = index + 1
-        if element is None:
-            return None  # type: ignore[return-value]
         try:
-            return self._function(  # type: ignore[no-any-return]
-                element, self._move(self._first + index * self._stride)
-            )
+            element = next(self.parent)
+            index = self.index_for_rng
+            self.index_for_rng = index + 1
+            if element is None:
+                return None  # type: ignore[return-value]
+            try:
+                return self._function(  # type: ignore[no-any-return]
+                    element, self._move(self._first + index * self._stride)
+                )
+            except Exception as error:
+                self.explain(error, self._transform)
+                raise
         except Exception as error:
-            self.explain(error, self._transform)
+            keep_user_frames(error)
             raise
 
     def transform_chunk(self, elements: list[Any], results: list[Any]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from wholegrain._core.spec import nbytes
 from wholegrain._core.state import WrongStateError, index_of, joined
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._engine.read_ahead import Failure, ReadAhead
 from wholegrain._graph import run
@@ -92,12 +93,16 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
     # Elements.
 
     def __next__(self) -> T:
-        cursor = self._cursor
-        while cursor >= self._count:
-            self._next_chunk()
-            cursor = 0
-        self._cursor = cursor + 1
-        return self._elements[cursor]
+        try:
+            cursor = self._cursor
+            while cursor >= self._count:
+                self._next_chunk()
+                cursor = 0
+            self._cursor = cursor + 1
+            return self._elements[cursor]
+        except Exception as error:
+            keep_user_frames(error)
+            raise
 
     def take(self, count: int) -> list[T]:
         cursor = self._cursor

@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import IndexT, State, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import IndexTransform, OneParentIterNode
@@ -94,16 +95,20 @@ class RepeatDatasetIterator(TransformIterator[T]):
         self._any_in_epoch = False
 
     def __next__(self) -> T:
-        while self._num_epochs is None or self.epoch < self._num_epochs:
-            try:
-                element: T = next(self.parent)
-            except StopIteration:
-                self._next_epoch()
-            else:
-                self._any_in_epoch = True
-                return element
-        self.check_open()
-        raise StopIteration
+        try:
+            while self._num_epochs is None or self.epoch < self._num_epochs:
+                try:
+                    element: T = next(self.parent)
+                except StopIteration:
+                    self._next_epoch()
+                else:
+                    self._any_in_epoch = True
+                    return element
+            self.check_open()
+            raise StopIteration
+        except Exception as error:
+            keep_user_frames(error)
+            raise
 
     def take(self, count: int) -> list[T]:
         while self._num_epochs is None or self.epoch < self._num_epochs:

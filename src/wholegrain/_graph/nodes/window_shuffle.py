@@ -8,6 +8,7 @@ import numpy as np
 
 from wholegrain._core.permute import shuffle_indices
 from wholegrain._core.state import WrongStateError, copy_state
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode
@@ -58,18 +59,22 @@ class WindowShuffleDatasetIterator(TransformIterator[T]):
         self._is_last = False  # A window that is not full ends the data.
 
     def __next__(self) -> T:
-        position = self._pos_in_window
-        if position >= len(self._window):
-            if self._is_last:
-                raise StopIteration
-            self._fill(self._window_index)
-            position = 0
-        element = self._window[position]
-        position += 1
-        self._pos_in_window = position
-        if position == len(self._window):
-            self._window_index += 1
-        return element
+        try:
+            position = self._pos_in_window
+            if position >= len(self._window):
+                if self._is_last:
+                    raise StopIteration
+                self._fill(self._window_index)
+                position = 0
+            element = self._window[position]
+            position += 1
+            self._pos_in_window = position
+            if position == len(self._window):
+                self._window_index += 1
+            return element
+        except Exception as error:
+            keep_user_frames(error)
+            raise
 
     def _fill(self, window_index: int) -> None:
         """Read a window and put it in order."""

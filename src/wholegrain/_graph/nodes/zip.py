@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from wholegrain._core.state import WrongStateError, list_of
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, State, T
 from wholegrain._graph.iterator import ClosedIterator, DatasetIterator, check_state_of
 from wholegrain._graph.kinds import IterNode, MapNode
@@ -98,11 +99,12 @@ class ZipDatasetIterator(DatasetIterator[tuple[T, ...]]):
             if self._strict:
                 self._check_all_ended(len(elements))
             raise
-        except Exception:
+        except Exception as error:
             # The tuple is lost as a whole: the datasets behind move on with the others.
             for parent in self._parents[len(elements) + 1 :]:
                 with contextlib.suppress(StopIteration, Exception):
                     next(parent)
+            keep_user_frames(error)
             raise
         return tuple(elements)
 

@@ -1,0 +1,125 @@
+"""Tracebacks that show the user's code, and of ours as little as helps."""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from collections.abc import Iterator
+
+from wholegrain._core.config import config
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+# Whose frames say nothing: ours, and those that run ours in threads.
+_INTERNAL = (
+    _PACKAGE,
+    _LIBRARY + "threading.py",
+    os.path.join(_LIBRARY, "concurrent", "futures") + os.sep,
+)
+# Functions under which an iterator is not the outermost one. The second one is that of a thread.
+_STEPS = frozenset({"__next__", "_run"})
+
+_NOTE = (
+    "(wholegrain left its own frames out of this traceback."
+    " `wholegrain.config.update('py_traceback_filtering', 'off')` shows them.)"
+)
+
+
+class UnfilteredStackTraceError(Exception):
+    """Carries the whole traceback of an error from which the library's frames were removed."""
+
+
+def keep_user_frames(error: BaseException) -> None:
+    """Leave the library's frames out of the traceback of an error, as `config` says.
+
+    To be called by `__next__` of an iterator that is about to raise `error` again. If another
+    one of ours stands above it, nothing happens yet.
+    """
+    if isinstance(error, StopIteration) or _is_inside(sys._getframe(1).f_back):  # noqa: SLF001
+        return
+    mode = config.py_traceback_filtering
+    if mode == "auto":
+        mode = "tracebackhide" if _in_ipython() else "quiet_remove_frames"
+    if mode == "off":
+        return
+    if mode == "tracebackhide":
+        for entry in _entries(error.__traceback__):
+            if is_internal(entry.tb_frame) and entry.tb_next is not None:
+                entry.tb_frame.f_locals["__tracebackhide__"] = True
+        return
+    whole = error.__traceback__
+    if not _shorten(error):
+        return
+    for earlier in _earlier(error):
+        _shorten(earlier)
+    if mode == "quiet_remove_frames":
+        if _NOTE not in getattr(error, "__notes__", ()):
+            error.add_note(_NOTE)
+    elif not isinstance(error.__cause__, UnfilteredStackTraceError):
+        _attach(error, whole)
+
+
+def is_internal(frame: types.FrameType) -> bool:
+    """Say whether a frame runs code of this package, or of the threads that run it."""
+    return frame.f_code.co_filename.startswith(_INTERNAL)
+
+
+def _is_inside(frame: types.FrameType | None) -> bool:
+    """Say whether the caller is called, in turn, by one of our iterators."""
+    while frame is not None:
+        if frame.f_code.co_name in _STEPS and frame.f_code.co_filename.startswith(_PACKAGE):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _entries(trace: types.TracebackType | None) -> Iterator[types.TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _shorten(error: BaseException) -> bool:
+    """Remove internal frames, but for the one that raised; say whether there were any."""
+    entries = list(_entries(error.__traceback__))
+    kept = [e for e in entries if e.tb_next is None or not is_internal(e.tb_frame)]
+    if len(kept) == len(entries):
+        return False
+    shorter = None
+    for entry in reversed(kept):
+        shorter = types.TracebackType(shorter, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    error.__traceback__ = shorter
+    return True
+
+
+def _earlier(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors that are shown before `error`."""
+    seen = {id(error)}
+    earlier: BaseException | None = error
+    while earlier is not None:
+        earlier = earlier.__cause__ or earlier.__context__
+        if earlier is None or id(earlier) in seen:
+            return
+        seen.add(id(earlier))
+        yield earlier
+
+
+def _attach(error: BaseException, whole: types.TracebackType | None) -> None:
+    """Make the whole traceback the cause of `error`, and the cause it had the cause of that."""
+    unfiltered = UnfilteredStackTraceError(
+        "The whole traceback, with the frames of wholegrain, is above. The one below shows the same"
+        f" error: {type(error).__name__}."
+    ).with_traceback(whole)
+    unfiltered.__cause__ = error.__cause__
+    unfiltered.__context__ = error.__context__
+    unfiltered.__suppress_context__ = error.__suppress_context__
+    error.__cause__ = unfiltered
+
+
+def _in_ipython() -> bool:
+    """Say whether an IPython runs that knows `__tracebackhide__`."""
+    ipython = sys.modules.get("IPython")
+    if ipython is None or getattr(ipython, "version_info", (0,)) < (7, 17):
+        return False
+    return ipython.get_ipython() is not None
