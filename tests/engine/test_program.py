@@ -7,7 +7,8 @@ import pytest
 
 from tests.engine.iterators import Mapped, remote
 from wholegrain._engine import launcher
-from wholegrain._engine.program import Program, load
+from wholegrain._engine.program import Program, ProgramCopy, load
+from wholegrain._engine.remote import RemoteIterator
 
 
 def content(program: Program) -> bytearray:
@@ -17,13 +18,18 @@ def content(program: Program) -> bytearray:
     return data
 
 
+def loaded(program: Program) -> Any:
+    copy = ProgramCopy(program.pickle_nbytes, program.parts)
+    return load(copy, content(program))
+
+
 def test_large_arrays_are_left_out_of_the_pickle_and_not_copied() -> None:
     array = np.arange(1_000_000)
     program = Program.pack(lambda index, count: Mapped(index, lambda n: array[n]))
-    assert program.sizes[0] < 10_000
-    assert program.sizes[1:] == (array.nbytes,)
+    assert program.pickle_nbytes < 10_000
+    assert [part.nbytes for part in program.parts] == [array.nbytes]
     assert np.shares_memory(np.frombuffer(program.pieces()[-1][1], np.int64), array)
-    iterator: Any = load(program.sizes, content(program))(5, 1)
+    iterator: Any = loaded(program)(5, 1)
     assert iterator.function(999_999) == 999_999
 
 
@@ -32,7 +38,7 @@ def test_arrays_keep_their_alignment_and_whether_they_can_be_written() -> None:
     fixed.flags.writeable = False
     free = np.arange(100_001, dtype=np.float64)
     program = Program.pack(lambda index, count: Mapped(1, lambda n: (fixed, free)))
-    iterator: Any = load(program.sizes, content(program))(0, 1)
+    iterator: Any = loaded(program)(0, 1)
     loaded_fixed, loaded_free = iterator.function(0)
     assert not loaded_fixed.flags.writeable
     assert loaded_free.flags.writeable
@@ -45,7 +51,7 @@ def test_large_strings_are_not_copied_while_packing() -> None:
     data = b"x" * 10_000_000
     program = Program.pack(lambda index, count: Mapped(1, lambda n: len(data)))
     assert any(piece is data for _, piece in program.pieces())
-    iterator: Any = load(program.sizes, content(program))(0, 1)
+    iterator: Any = loaded(program)(0, 1)
     assert iterator.function(0) == 10_000_000
 
 
@@ -82,32 +88,105 @@ def test_where_processes_cannot_be_written_to_memory_is_shared(
     try:
         for results in writes_to_its_source():
             np.testing.assert_array_equal(results[2][:4], [1000, 1000, 1000, 0])
+        parts = odd_sizes()
+        assert_equal_parts(received(parts), parts)
     finally:
         launcher.close_launcher()
 
 
-def private_bytes(memory: str) -> int:
-    return sum(
-        int(line.split()[1]) * 1024 for line in memory.splitlines() if line.startswith("Private")
-    )
+def measured(program: Program) -> list[Any]:
+    """Return the first element of three workers that run at the same time."""
+    iterators: list[RemoteIterator[Any]] = [
+        RemoteIterator(program, index, 3, buffer_size=1, initial_state=None) for index in range(3)
+    ]
+    for iterator in iterators:
+        iterator.start_prefetch()
+    return [next(iterator) for iterator in iterators]
+
+
+def own_memory() -> int:
+    """Return how many bytes this process has that no other one sees."""
+    with open("/proc/self/smaps_rollup") as file:
+        return sum(int(line.split()[1]) for line in file if line.startswith("Private")) * 1024
 
 
 def test_all_workers_share_one_copy_of_the_arrays() -> None:
     table = np.ones(64 << 20, np.uint8)
 
-    def measure(number: int) -> tuple[int, str]:
-        total = int(table[:: mmap.PAGESIZE].sum())
-        with open("/proc/self/smaps_rollup") as file:
-            return total, file.read()
+    def measure(number: int) -> tuple[int, int]:
+        return int(table[:: mmap.PAGESIZE].sum()), own_memory()
 
-    program = Program.pack(lambda index, count: Mapped(1, measure))
-    iterators: list[Any] = []
-    for index in range(3):
-        from wholegrain._engine.remote import RemoteIterator
-
-        iterators.append(RemoteIterator(program, index, 3, buffer_size=1, initial_state=None))
-        iterators[-1].start_prefetch()
-    for iterator in iterators:
-        total, memory = next(iterator)
+    for total, memory in measured(Program.pack(lambda index, count: Mapped(1, measure))):
         assert total == (64 << 20) // mmap.PAGESIZE
-        assert private_bytes(memory) < 48 << 20
+        assert memory < 48 << 20
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_all_workers_share_one_copy_of_large_bytes(kind: type[bytes] | type[bytearray]) -> None:
+    records = [kind(bytes([number]) * (1 << 20)) for number in range(64)]
+
+    def measure(number: int) -> tuple[list[int], int]:
+        return [sum(record[:: mmap.PAGESIZE]) for record in records], own_memory()
+
+    for totals, memory in measured(Program.pack(lambda index, count: Mapped(1, measure))):
+        assert totals == [number * (1 << 20) // mmap.PAGESIZE for number in range(64)]
+        assert memory < 48 << 20
+
+
+class Blob:
+    """An object that is not plain `bytes`, though it is made of them."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+def received(value: Any) -> Any:
+    """Return what a worker finds in its program, and sends back."""
+    [copy] = list(remote(1, lambda n: value))
+    return copy
+
+
+def odd_sizes() -> list[Any]:
+    parts: list[Any] = [
+        bytes([1]) * 100_000,
+        np.arange(50_000),
+        bytearray([2]) * 70_000,
+        bytes([3]) * 100,
+        "four" * 50_000,
+        Blob(bytes([5]) * 200_000),
+        memoryview(bytes([6]) * 300_000),
+        np.arange(600),
+    ]
+    return [*parts, parts[0], {"again": parts[2]}]
+
+
+def assert_equal_parts(found: list[Any], parts: list[Any]) -> None:
+    kinds = [bytes, np.ndarray, bytearray, bytes, str, Blob, bytes, np.ndarray, bytes, dict]
+    assert [type(part).__name__ for part in found] == [kind.__name__ for kind in kinds]
+    for one, other in zip(found, parts, strict=True):
+        if isinstance(other, Blob):
+            assert one.data == other.data
+        else:
+            np.testing.assert_equal(one, other)
+    assert found[8] is found[0]
+    assert found[9]["again"] is found[2]
+
+
+def test_large_bytes_are_left_out_of_the_pickle_in_the_order_of_everything() -> None:
+    parts = odd_sizes()
+    program = Program.pack(lambda index, count: Mapped(1, lambda n: parts))
+    assert program.nbytes - program.nbytes_without_objects > 600_000
+    assert_equal_parts(loaded(program)(0, 1).function(0), parts)
+    assert_equal_parts(received(parts), parts)
+
+
+def test_a_worker_may_write_to_a_bytearray_of_its_program_and_only_it_sees_that() -> None:
+    data = bytearray(100_000)
+
+    def change(number: int) -> int:
+        data[number] += 1
+        return sum(data)
+
+    for _ in range(2):
+        assert list(remote(3, change)) == [1, 2, 3]
+    assert sum(data) == 0

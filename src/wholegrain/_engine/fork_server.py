@@ -25,13 +25,12 @@ import warnings
 from array import array
 from typing import NamedTuple, NoReturn
 
-import numpy as np
-
 from wholegrain._engine import worker
+from wholegrain._engine.foreign_memory import address_of
 
-FORK, EXIT_CODE, ALLOCATE, DROP = b"F", b"X", b"A", b"D"
+FORK, EXIT_CODE, ALLOCATE, MAKE_OBJECTS, DROP = b"F", b"X", b"A", b"O", b"D"
 REQUEST = struct.Struct("<cQQ")
-"""What is asked for, the number of the worker or of the memory, and the size of the memory."""
+"""What is asked for, the number of the worker or of the memory, and how much of it."""
 REPLY = struct.Struct("<q")
 UNKNOWN = -(1 << 32)
 
@@ -52,7 +51,7 @@ class ForkServer:
         self._control = control
         self._children: dict[int, _Child] = {}
         self._exit_codes: dict[int, int] = {}
-        self._regions: dict[int, mmap.mmap] = {}
+        self._regions: dict[int, worker.Region] = {}
         self._deadlines: dict[int, float] = {}
         self._poller = select.poll()
         self._poller.register(control, select.POLLIN)
@@ -108,6 +107,8 @@ class ForkServer:
             self._control.send(REPLY.pack(self._exit_code(number)))
         elif request == ALLOCATE:
             self._control.send(REPLY.pack(self._allocate(number, size)))
+        elif request == MAKE_OBJECTS:
+            self._control.send(REPLY.pack(self._make_objects(number, size)))
         elif request == DROP:
             self._regions.pop(number, None)
 
@@ -195,9 +196,27 @@ class ForkServer:
             return 0
         with contextlib.suppress(AttributeError, OSError):
             region.madvise(mmap.MADV_HUGEPAGE)
-        self._regions[number] = region
-        address: int = np.frombuffer(region, np.uint8).__array_interface__["data"][0]
-        return address
+        self._regions[number] = worker.Region(region, [])
+        return address_of(region)
+
+    def _make_objects(self, number: int, count: int) -> int:
+        """Make `bytes` and `bytearray` that later workers inherit; return how many.
+
+        Their sizes, negative for a `bytearray`, stand at the end of the memory of that number.
+        Where each of them wants its content takes the place of its size. Nobody has looked at
+        them before the main process puts it there.
+        """
+        region = self._regions[number]
+        table = memoryview(region.memory)[-8 * count :].cast("q")
+        try:
+            objects = [bytes(size) if size > 0 else bytearray(-size) for size in table]
+        except MemoryError:
+            return 0
+        for place, one in enumerate(objects):
+            table[place] = address_of(one)
+        _prefer_huge_pages(sorted(zip(table, map(len, objects), strict=True)))
+        region.objects[:] = objects
+        return count
 
     def _end(self) -> NoReturn:
         """End all workers, and this process."""
@@ -215,6 +234,21 @@ class ForkServer:
         for child in self._children.values():
             os.kill(child.pid, signal.SIGKILL)
         os._exit(0)
+
+
+def _prefer_huge_pages(ranges: list[tuple[int, int]]) -> None:
+    """Have memory come in huge pages, where the system can: `ranges` of it, in order."""
+    # Neighbours together: each call may cut a mapping, of which there can be only so many.
+    joined: list[tuple[int, int]] = []
+    for start, nbytes in ranges:
+        if joined and start - joined[-1][1] < mmap.PAGESIZE:
+            joined[-1] = (joined[-1][0], start + nbytes)
+        else:
+            joined.append((start & -mmap.PAGESIZE, start + nbytes))
+    with contextlib.suppress(AttributeError):
+        madvise = ctypes.CDLL(None).madvise
+        for start, end in joined:
+            madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), mmap.MADV_HUGEPAGE)
 
 
 def _prctl(option: int, value: int | bytes) -> None:

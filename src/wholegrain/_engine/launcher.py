@@ -21,7 +21,8 @@ from array import array
 from typing import Protocol
 
 from wholegrain._engine import fork_server, memory
-from wholegrain._engine.program import Program, ProgramCopy, write_to_process
+from wholegrain._engine.foreign_memory import read_from_process, write_to_process
+from wholegrain._engine.program import Program, ProgramCopy
 
 # Set before anything else is imported, and before worker-side code could look for devices.
 _SET_UP = "import sys; sys.path[:] = sys.argv[4:]; "
@@ -147,9 +148,12 @@ class _SharedCopies:
                 handle = memory.create_filled(self._kind, program.pieces(), program.nbytes)
                 self._handles[program] = handle
                 weakref.finalize(program, _let_go, handle, os.getpid())
-        return ProgramCopy(program.sizes, shared=handle), [
-            h for h in [handle] if isinstance(h, int)
-        ]
+        copy = ProgramCopy(program.pickle_nbytes, program.parts, shared=handle)
+        return copy, [handle] if isinstance(handle, int) else []
+
+
+def _inline(program: Program) -> ProgramCopy:
+    return ProgramCopy(program.pickle_nbytes, program.parts, inline=program.inline)
 
 
 def _let_go(handle: memory.Handle, pid: int) -> None:
@@ -229,7 +233,7 @@ class ForkLauncher:
 
     def copy(self, program: Program) -> tuple[ProgramCopy, list[int]]:
         if program.inline is not None:
-            return ProgramCopy(program.sizes, inline=program.inline), []
+            return _inline(program), []
         with self._copying:
             copy = self._regions.get(program)
             if copy is None and self._can_write:
@@ -240,21 +244,35 @@ class ForkLauncher:
         """Copy a program into the fork server: workers inherit it, and share it until written.
 
         Private memory comes in huge pages, which makes this several times quicker than memory
-        that is shared from the start.
+        that is shared from the start. And `bytes` can be made there for all of them: in memory
+        that is only shared, every worker would have to make them again.
         """
         number = next(self._numbers)
-        address = self.ask(fork_server.ALLOCATE, number, program.nbytes)
+        objects = program.objects
+        sizes = array("q", [len(one) if type(one) is bytes else -len(one) for one in objects])
+        end = program.nbytes_without_objects
+        nbytes = end + sizes.itemsize * len(sizes)
+        address = self.ask(fork_server.ALLOCATE, number, nbytes)
         if address <= 0:
             return None
+        pid = self._process.pid
         try:
-            write_to_process(self._process.pid, address, program)
+            pieces = [(address + start, piece) for start, piece in program.pieces(objects=False)]
+            write_to_process(pid, [*pieces, (address + end, memoryview(sizes).cast("B"))])
+            if objects:
+                if self.ask(fork_server.MAKE_OBJECTS, number, len(objects)) <= 0:
+                    raise OSError("There is not enough memory.")
+                places = array("q", sizes)
+                read_from_process(pid, address + end, memoryview(places).cast("B"))
+                write_to_process(pid, list(zip(places, objects, strict=True)))
         except OSError:
             self._can_write = False  # Forbidden here: by a sandbox, most likely.
             self._drop(number)
             return None
         weakref.finalize(program, self._drop, number)
-        self._regions[program] = ProgramCopy(program.sizes, region=number)
-        return self._regions[program]
+        copy = ProgramCopy(program.pickle_nbytes, program.parts, region=number)
+        self._regions[program] = copy
+        return copy
 
     def _drop(self, number: int) -> None:
         with contextlib.suppress(OSError):
@@ -329,7 +347,7 @@ class SpawnLauncher:
 
     def copy(self, program: Program) -> tuple[ProgramCopy, list[int]]:
         if program.inline is not None:
-            return ProgramCopy(program.sizes, inline=program.inline), []
+            return _inline(program), []
         return self._shared.copy(program)
 
     def bury(self, process: "subprocess.Popen[bytes]") -> None:

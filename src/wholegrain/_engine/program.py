@@ -1,14 +1,12 @@
 """What workers run, packed once for all of them.
 
-The pickle of a pipeline is small; the arrays in it may be large. Those are not copied into the
-pickle, nor into each worker: one copy lies in memory that all the workers see. What one of them
-writes into such an array, it alone sees.
+The pickle of a pipeline is small; the arrays and the `bytes` in it may be large. Those are not
+copied into the pickle, nor into each worker: one copy lies in memory that all the workers see.
+What one of them writes into such an array, it alone sees.
 """
 
-import ctypes
-import os
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -17,9 +15,19 @@ from wholegrain._engine import memory
 from wholegrain._engine.layout import aligned
 from wholegrain._engine.pickling import PROTOCOL, ByValuePickler
 
-_OUT_OF_BAND_BYTES = 1 << 16
+_OUT_OF_BAND_BYTES = 1 << 12
 _INLINE_BYTES = 1 << 16
-_MAX_PIECES = 512
+
+Large = memoryview | bytes | bytearray
+"""What the pickle leaves out: the memory of an array, or an object that is nothing but memory."""
+
+# What stands in a pickle before the content of an object that is written by itself, and what
+# stands there if the object is handed to the unpickler instead.
+_OPCODES: dict[type, tuple[tuple[bytes, int], ...]] = {
+    bytes: ((pickle.BINBYTES, 4), (pickle.BINBYTES8, 8)),
+    bytearray: ((pickle.BYTEARRAY8, 8),),
+}
+_NEXT_BUFFER = pickle.NEXT_BUFFER
 
 
 class WorkerIterator(Protocol):
@@ -44,13 +52,32 @@ Factory = Callable[[int, int], WorkerIterator]
 """Makes the iterator of worker `i` of `n`."""
 
 
+class Part(NamedTuple):
+    """Something that the pickle left out."""
+
+    nbytes: int
+    kind: type
+    """`memoryview` for the memory of an array; else what the object is."""
+
+    @property
+    def is_object(self) -> bool:
+        """Whether it is an object, not only the memory that another object views."""
+        return self.kind is not memoryview
+
+
 class ProgramCopy(NamedTuple):
     """Where a worker finds a program: in the message, in memory it inherits or in shared memory."""
 
-    sizes: tuple[int, ...]
+    pickle_nbytes: int
+    parts: tuple[Part, ...]
     inline: bytes | None = None
     region: int | None = None
     shared: memory.Handle | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes, if everything lies in one piece."""
+        return aligned(self.pickle_nbytes) + sum(aligned(part.nbytes) for part in self.parts)
 
 
 class Program:
@@ -60,12 +87,12 @@ class Program:
     while workers may still be started.
     """
 
-    def __init__(self, chunks: list[bytes], buffers: list[memoryview]) -> None:
+    def __init__(self, chunks: list[bytes], large: list[Large]) -> None:
         self._chunks = chunks
-        self._buffers = buffers
-        self.sizes = (sum(map(len, chunks)), *[len(buffer) for buffer in buffers])
-        """The number of bytes of the pickle, and of each buffer that it left out."""
-        self.nbytes = sum(map(aligned, self.sizes))
+        self._large = large
+        self.pickle_nbytes = sum(map(len, chunks))
+        self.parts = tuple([Part(len(one), type(one)) for one in large])
+        self.nbytes = aligned(self.pickle_nbytes) + sum(aligned(part.nbytes) for part in self.parts)
         """How much memory a copy takes."""
         self.inline: bytes | None = None
         """A copy that travels in a message, if the program is small."""
@@ -77,107 +104,107 @@ class Program:
 
     @classmethod
     def pack(cls, factory: Factory) -> "Program":
-        """Pickle `factory`, with what cannot be imported elsewhere, and without large arrays.
+        """Pickle `factory`, with what cannot be imported elsewhere, and without what is large.
 
         Raises:
             Exception: Whatever pickling raises, with a note.
         """
-        buffers: list[memoryview] = []
+        file = _Chunks()
 
         def keep(buffer: pickle.PickleBuffer) -> bool:
             data = buffer.raw()
             if len(data) < _OUT_OF_BAND_BYTES:
                 return True
-            buffers.append(data)
+            file.large.append(data)
             return False
 
-        stream = _Chunks()
         try:
-            ByValuePickler(stream, PROTOCOL, buffer_callback=keep).dump(factory)
+            ByValuePickler(file, PROTOCOL, buffer_callback=keep).dump(factory)
         except Exception as error:
             error.add_note(
                 "Worker processes get a copy of the pipeline, so everything in it has to be"
                 " picklable: sources, functions, and what the functions refer to."
             )
             raise
-        return cls(stream.chunks, buffers)
+        return cls(file.chunks, file.large)
 
-    def pieces(self) -> list[tuple[int, Any]]:
-        """Return all parts of a copy, each with the byte where it belongs."""
+    @property
+    def objects(self) -> list[bytes | bytearray]:
+        """What was left out and is an object itself."""
+        return [one for one in self._large if not isinstance(one, memoryview)]
+
+    @property
+    def nbytes_without_objects(self) -> int:
+        """How much memory the rest of a copy takes."""
+        return self.nbytes - sum(aligned(part.nbytes) for part in self.parts if part.is_object)
+
+    def pieces(self, *, objects: bool = True) -> list[tuple[int, Any]]:
+        """Return all parts of a copy, with or without objects, and at which byte they start."""
         pieces: list[tuple[int, Any]] = []
         start = 0
         for chunk in self._chunks:
             pieces.append((start, chunk))
             start += len(chunk)
         start = aligned(start)
-        for buffer in self._buffers:
-            pieces.append((start, buffer))
-            start += aligned(len(buffer))
+        for one in self._large:
+            if objects or isinstance(one, memoryview):
+                pieces.append((start, one))
+                start += aligned(len(one))
         return pieces
 
 
 class _Chunks:
-    """A file that keeps what is written to it, without joining or copying large pieces."""
+    """A file that keeps what is written to it, without joining or copying large pieces.
+
+    Large `bytes` and `bytearray` are taken out of it: `pickle` writes them by themselves, behind a
+    few bytes that say so. Instead of these it then says, as of the memory of arrays, that the
+    object will be handed over.
+    """
 
     def __init__(self) -> None:
         self.chunks: list[bytes] = []
+        self.large: list[Large] = []
 
     def write(self, data: Any) -> int:
-        self.chunks.append(data if type(data) is bytes else bytes(data))
+        if not self._take_out(data):
+            self.chunks.append(data if type(data) is bytes else bytes(data))
         return len(data)
 
+    def _take_out(self, data: Any) -> bool:
+        if len(data) < _OUT_OF_BAND_BYTES or not self.chunks:
+            return False
+        for opcode, width in _OPCODES.get(type(data), ()):
+            head = opcode + len(data).to_bytes(8, "little")[:width]
+            if len(data) < 1 << (8 * width) and self.chunks[-1].endswith(head):
+                self.chunks[-1] = self.chunks[-1][: -len(head)] + _NEXT_BUFFER
+                self.large.append(data)
+                return True
+        return False
 
-def load(sizes: Sequence[int], content: Any) -> Factory:
-    """Return the factory out of a copy of its program. Its arrays view `content`."""
+
+def load(copy: ProgramCopy, content: Any, objects: Sequence[Any] | None = None) -> Factory:
+    """Return the factory out of a copy of its program. Its arrays view `content`.
+
+    Args:
+        copy: What is in it.
+        content: The memory with the copy.
+        objects: The objects of the program, which are then not in `content`.
+    """
     data = np.frombuffer(content, np.uint8)
-    views = []
-    start = 0
-    for size in sizes:
-        views.append(data[start : start + size])
-        start += aligned(size)
-    factory: Factory = pickle.loads(views[0].data, buffers=views[1:])
+    factory: Factory = pickle.loads(
+        data[: copy.pickle_nbytes].data, buffers=_handed_over(copy, data, objects)
+    )
     return factory
 
 
-class _Piece(ctypes.Structure):
-    _fields_ = (("address", ctypes.c_void_p), ("nbytes", ctypes.c_size_t))
-
-
-def write_to_process(pid: int, address: int, program: Program) -> None:
-    """Copy a program into the memory of another process.
-
-    Raises:
-        OSError: If the system does not allow that.
-    """
-    function = getattr(ctypes.CDLL(None, use_errno=True), "process_vm_writev", None)
-    if function is None:
-        raise OSError("This system cannot write to another process.")
-    function.restype = ctypes.c_ssize_t
-    pieces = [(_address(piece), len(piece), start) for start, piece in program.pieces()]
-    for first in range(0, len(pieces), _MAX_PIECES):
-        some = [piece for piece in pieces[first : first + _MAX_PIECES] if piece[1]]
-        while some:
-            ours = (_Piece * len(some))(*[_Piece(ours, nbytes) for ours, nbytes, _ in some])
-            theirs = (_Piece * len(some))(*[_Piece(address + to, nbytes) for _, nbytes, to in some])
-            count = ctypes.c_ulong(len(some))
-            written = function(pid, ours, count, theirs, count, ctypes.c_ulong(0))
-            if written <= 0:
-                number = ctypes.get_errno()
-                raise OSError(number, os.strerror(number))
-            some = _behind(some, written)
-
-
-def _behind(pieces: list[tuple[int, int, int]], written: int) -> list[tuple[int, int, int]]:
-    """Return what is left to write."""
-    left = []
-    for ours, nbytes, to in pieces:
-        done = min(written, nbytes)
-        written -= done
-        if done < nbytes:
-            left.append((ours + done, nbytes - done, to + done))
-    return left
-
-
-def _address(piece: Any) -> int:
-    address: int = np.frombuffer(piece, np.uint8).__array_interface__["data"][0]
-    return address
+def _handed_over(copy: ProgramCopy, data: Any, objects: Sequence[Any] | None) -> Iterator[Any]:
+    """Yield what the pickle left out, in its order."""
+    ready = None if objects is None else iter(objects)
+    start = aligned(copy.pickle_nbytes)
+    for part in copy.parts:
+        if part.is_object and ready is not None:
+            yield next(ready)
+            continue
+        view = data[start : start + part.nbytes]
+        start += aligned(part.nbytes)
+        yield part.kind(view) if part.is_object else view

@@ -12,6 +12,7 @@ long after all, the consumer, which waits, says so (`NUDGE`), and the second thr
 import contextlib
 import faulthandler
 import functools
+import mmap
 import os
 import pickle
 import queue
@@ -25,18 +26,17 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from wholegrain._engine import memory, program
+from wholegrain._engine import memory, program, set_up
 from wholegrain._engine.channel import Channel
 from wholegrain._engine.failures import pack_error
-from wholegrain._engine.layout import aligned
 from wholegrain._engine.pickling import dumps
 from wholegrain._engine.ring import Arena
 from wholegrain._engine.transport import INLINE_BYTES, Encoder
 
 # From the consumer.
-TAKEN, REPOSITION, NUDGE = range(3)
+TAKEN, REPOSITION, NUDGE, STRETCH, CANCEL = range(5)
 # To the consumer.
 HELLO, PLAIN, RECORDS, END, ERROR, SEGMENT, RETIRED, REPORT = range(8)
 
@@ -79,9 +79,18 @@ class Start:
     directory: str
     has_crash_file: bool
     """Whether a file comes along for what Python says when native code crashes."""
+    set_up: tuple[str, ...]
+    """Functions to call first, by name."""
 
 
-def run(sock: socket.socket, regions: dict[int, Any]) -> NoReturn:
+class Region(NamedTuple):
+    """Memory with a program, which workers inherit."""
+
+    memory: mmap.mmap
+    objects: list[bytes | bytearray]
+
+
+def run(sock: socket.socket, regions: dict[int, Region]) -> NoReturn:
     """Be a worker until the consumer is gone.
 
     Args:
@@ -126,6 +135,7 @@ def _adopt(start: Start) -> None:
     sys.argv[:] = start.argv
     with contextlib.suppress(OSError):  # A directory that is gone is gone for both.
         os.chdir(start.directory)
+    set_up.run(start.set_up)
     # Forked from one process, all workers would draw the same numbers.
     random.seed()
     if "numpy.random" in sys.modules:
@@ -167,10 +177,13 @@ class Worker:
         self._sent = 0
         self._messages: deque[tuple[int, int]] = deque()
         self._ended = False
+        # What to do next: number, state to go to, how many elements to send one by one there.
+        self._stretches: deque[tuple[int, bytes, int]] = deque()
+        self._singly = start.hold_after
         self._get_report: Callable[[], Any] | None = None
         self._report_at = 0.0
 
-    def run(self, regions: dict[int, Any]) -> NoReturn:
+    def run(self, regions: dict[int, Region]) -> NoReturn:
         """Make the iterator and run it until the process ends."""
         threading.Thread(target=self._listen, name="wholegrain-listen", daemon=True).start()
         self._send(pickle.dumps((HELLO, os.getpid())))
@@ -188,24 +201,25 @@ class Worker:
         else:
             self._produce(iterator, iterator.__next__)
 
-    def _open(self, regions: dict[int, Any]) -> Any:
+    def _open(self, regions: dict[int, Region]) -> Any:
         start = self._start
         if start.init_fn is not None:
             pickle.loads(start.init_fn)(start.index, start.count)
         copy = start.program
         content: Any
+        objects: list[Any] | None = None
         if copy.inline is not None:
             content = bytearray(copy.inline)
         elif copy.region is not None:
-            content = regions[copy.region]
+            content, objects = regions[copy.region]
         else:
             handle = copy.shared
             if isinstance(handle, int):
                 handle = self._channel.descriptors.popleft()
             assert handle is not None
-            content = memory.attach(handle, sum(map(aligned, copy.sizes)), private=True)
+            content = memory.attach(handle, copy.nbytes, private=True)
         regions.clear()  # Programs of others would stay in memory as long as this process.
-        return program.load(copy.sizes, content)(start.index, start.count)
+        return program.load(copy, content, objects)(start.index, start.count)
 
     def _produce(self, iterator: program.WorkerIterator, advance: Callable[[], Any]) -> NoReturn:
         no_commands = self._commands.empty
@@ -273,7 +287,7 @@ class Worker:
             or now - self._held_since > _MAX_WAIT_S
             or len(self._held) >= _MAX_TOGETHER
             or self._held_bytes >= _MAX_TOGETHER_BYTES
-            or self._made <= self._start.hold_after
+            or self._made <= self._singly
         ):
             self._flush()
         self._finished_at = now
@@ -352,6 +366,10 @@ class Worker:
         """Do what the consumer said; wait for it, if it has not said anything."""
         if self._commands.empty():
             self._flush()
+            if self._ended and self._stretches:
+                generation, state, self._singly = self._stretches.popleft()
+                self._go_to(iterator, generation, state)
+                return
         command = self._commands.get()
         if command[0] == TAKEN:
             _, generation, taken, released = command
@@ -361,13 +379,21 @@ class Worker:
                 self._taken = taken
                 while self._messages and self._messages[0][0] <= taken:
                     self._bytes_ahead -= self._messages.popleft()[1]
-        else:
-            _, generation, state = command
-            self._start_over(generation)
-            try:
-                iterator.set_state(pickle.loads(state))
-            except BaseException as error:
-                self._give_up(error)
+        elif command[0] == STRETCH:
+            self._stretches.append(command[1:])
+        elif command[0] == REPOSITION:
+            self._go_to(iterator, *command[1:])
+        else:  # CANCEL
+            self._stretches.clear()
+            self._start_over(0)
+            self._ended = True
+
+    def _go_to(self, iterator: program.WorkerIterator, generation: int, state: bytes) -> None:
+        self._start_over(generation)
+        try:
+            iterator.set_state(pickle.loads(state))
+        except BaseException as error:
+            self._give_up(error)
 
     def _start_over(self, generation: int) -> None:
         with self._sending:
