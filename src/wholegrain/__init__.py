@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from wholegrain._loader.data_loader import DataLoader as DataLoader
     from wholegrain._loader.data_loader import load as load
     from wholegrain._loader.iterator import DataLoaderIterator as DataLoaderIterator
+    from wholegrain.compat import install_as_grain as install_as_grain
+    from wholegrain.compat import load_ipython_extension as load_ipython_extension
+    from wholegrain.compat import unload_ipython_extension as unload_ipython_extension
 
 __version__ = "0.1.0"
 __version_info__ = tuple(int(part) for part in __version__.split("."))
@@ -42,6 +45,9 @@ _NAMES = {
     "DataLoader": "wholegrain._loader.data_loader",
     "DataLoaderIterator": "wholegrain._loader.iterator",
     "load": "wholegrain._loader.data_loader",
+    "install_as_grain": "wholegrain.compat",
+    "load_ipython_extension": "wholegrain.compat",
+    "unload_ipython_extension": "wholegrain.compat",
 }
 
 

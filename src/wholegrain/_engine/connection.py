@@ -10,7 +10,7 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-from wholegrain._engine import memory, worker
+from wholegrain._engine import memory, set_up, worker
 from wholegrain._engine.channel import Channel
 from wholegrain._engine.launcher import get_launcher, module_path, worker_environ
 from wholegrain._engine.pickling import dumps
@@ -80,6 +80,7 @@ class Connection:
             argv=list(sys.argv),
             directory=_current_directory(),
             has_crash_file=self._crash_file >= 0,
+            set_up=set_up.names(),
         )
         self._send(dumps(start), descriptors)
 

@@ -16,6 +16,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
 from wholegrain._core.difference import show
+from wholegrain._engine import set_up
 from wholegrain._graph.checks import END, assert_equal, saying
 from wholegrain._graph.saving import state_text
 
@@ -126,7 +127,7 @@ def _read_elsewhere(
 ) -> list[Any]:
     """Return what a new process reads from `state` on."""
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / _JOB).write_bytes(pickle.dumps((packed, state, count)))
+        (Path(folder) / _JOB).write_bytes(pickle.dumps((packed, state, count, set_up.names())))
         # Not a pipe: workers of the pipeline might hold on to it.
         with open(Path(folder) / _LOG, "w+b") as log:
             process = subprocess.Popen(
@@ -154,11 +155,12 @@ def _read_elsewhere(
 
 def answer(folder: str) -> None:
     """Do what `check_resume` asks of another process, and leave the elements in `folder`."""
-    packed, state, count = pickle.loads((Path(folder) / _JOB).read_bytes())
+    packed, state, count, first = pickle.loads((Path(folder) / _JOB).read_bytes())
     error: str | None = None
     elements: list[Any] = []
     doing = "the pipeline could not be unpickled"
     try:
+        set_up.run(first)
         pipeline = pickle.loads(packed)
         doing = "the state could not be set"
         it = _opened(pipeline)
