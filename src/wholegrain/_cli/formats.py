@@ -1,0 +1,198 @@
+"""Which format the files at a path have, told by what is in them and by their names."""
+
+import dataclasses
+import enum
+import json
+import os
+import re
+import zipfile
+from collections.abc import Sequence
+from typing import Any
+
+from wholegrain import sources
+from wholegrain._cli.errors import BadInput
+from wholegrain.sources import _paths
+from wholegrain.sources._crc32c import checksum_of_length
+from wholegrain.sources._errors import missing_file
+from wholegrain.sources._tfrecord_reader import HEAD, compression_of
+
+
+class Format(enum.StrEnum):
+    """How records are kept in files."""
+
+    ARRAY_RECORD = "array_record"
+    TFRECORD = "tfrecord"
+    PARQUET = "parquet"
+    ARROW = "arrow"
+    BAGZ = "bagz"
+    NPY = "npy"
+    FOLDER = "folder"
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether records are rows of columns, and not bytes."""
+        return self in (Format.PARQUET, Format.ARROW, Format.NPY)
+
+
+_ENDINGS = {
+    "array_record": Format.ARRAY_RECORD,
+    "arrayrecord": Format.ARRAY_RECORD,
+    "tfrecord": Format.TFRECORD,
+    "tfrecords": Format.TFRECORD,
+    "tfrec": Format.TFRECORD,
+    "parquet": Format.PARQUET,
+    "pq": Format.PARQUET,
+    "arrow": Format.ARROW,
+    "feather": Format.ARROW,
+    "bagz": Format.BAGZ,
+    "npy": Format.NPY,
+    "npz": Format.NPY,
+}
+# "train.array_record-00000-of-00004" is a name that TFDS gives, "train-00000-of-00004.bagz" one
+# of Bagz; "train@4.parquet" and "train.parquet@4" stand for such files.
+_NAME = re.compile(r".*\.(?P<ending>[a-z_]+)(?:-\d+-of-\d+|@(?:\d+|\*))?", re.IGNORECASE)
+_RIEGELI = bytes.fromhex("83af70d10d884a3f")  # the container of ArrayRecord
+# What lies beside the shards of a dataset without being one.
+_BESIDE = re.compile(r"[._].*|.*\.(json|md|txt|lock|csv|html)|LICEN[SC]E|README", re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What lies at a path.
+
+    Attributes:
+        path: The path as it was given.
+        format: How the records are kept.
+        files: The files, in the order of the records; of a folder of records, the folder.
+        note: More about it, for people.
+    """
+
+    path: str
+    format: Format
+    files: list[str]
+    note: str = ""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is in a store, and not on a disk."""
+        return _paths.is_remote(self.files[0])
+
+
+def find(path: str) -> Found:
+    """Return what lies at a path, or raise if nothing does or its format is not known."""
+    name = _paths.to_text(path)
+    if not name:
+        raise BadInput("The path is empty.")
+    if _paths.is_remote(name):
+        files = _paths.expand(name)
+        return Found(path, _one_format(path, [format_of_name(file) for file in files]), files)
+    if os.path.isdir(name):
+        return _find_in_folder(path, name)
+    files = _paths.expand(name)
+    for file in files:
+        if os.path.isdir(file):
+            raise BadInput(f"{path!r} matches the folder {file!r}; name files, or one folder.")
+        if not os.path.exists(file):
+            raise missing_file(file)
+    return Found(path, _one_format(path, [_format_of_file(file) for file in files]), files)
+
+
+def format_of_name(name: str) -> Format | None:
+    """Return the format that the ending of a name stands for, or None."""
+    match = _NAME.fullmatch(os.path.basename(name.rstrip("/")))
+    return _ENDINGS.get(match["ending"].lower()) if match else None
+
+
+def _one_format(path: str, formats: Sequence[Format | None]) -> Format:
+    different = set(formats)
+    if len(different) == 1 and (common := formats[0]) is not None:
+        return common
+    if different == {None}:
+        raise BadInput(
+            f"The format of {path!r} is not known: neither its content nor its name says"
+            f" array_record, tfrecord, parquet, arrow, bagz, npy or npz."
+        )
+    names = ", ".join(sorted(each or "unknown" for each in different))
+    raise BadInput(f"The files of {path!r} are of different formats: {names}.")
+
+
+def _find_in_folder(path: str, folder: str) -> Found:
+    entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    names = {entry.name for entry in entries}
+    if "dataset_dict.json" in names:
+        with open(os.path.join(folder, "dataset_dict.json")) as file:
+            splits = json.load(file).get("splits", [])
+        raise BadInput(
+            f"{path!r} is a Hugging Face dataset with the splits {', '.join(splits)}. Name one"
+            f" of them: {os.path.join(path, splits[0] if splits else 'train')!r}."
+        )
+    if "state.json" in names and "dataset_info.json" in names:
+        with open(os.path.join(folder, "state.json")) as file:
+            shards = [shard["filename"] for shard in json.load(file)["_data_files"]]
+        files = [os.path.join(folder, shard) for shard in shards]
+        return Found(path, Format.ARROW, files, "a Hugging Face dataset")
+    data = [entry for entry in entries if not _BESIDE.fullmatch(entry.name)]
+    formats = {format_of_name(entry.name) for entry in data}
+    if len(formats) == 1 and not any(entry.is_dir() for entry in data):
+        (common,) = formats
+        if common is Format.NPY and all(entry.name.endswith(".npy") for entry in data):
+            return Found(path, common, [folder], f"{len(data)} arrays in a folder")
+        if common is not None and common is not Format.NPY:
+            return Found(path, common, [entry.path for entry in data])
+    return Found(path, Format.FOLDER, [folder])
+
+
+def _format_of_file(path: str) -> Format | None:
+    try:
+        with open(path, "rb") as file:
+            head = file.read(64)
+    except IsADirectoryError:
+        return None
+    named = format_of_name(path)
+    if head.startswith(b"PAR1"):
+        return Format.PARQUET
+    if head.startswith(b"ARROW1") or (head.startswith(b"\xff" * 4) and named is Format.ARROW):
+        return Format.ARROW
+    if head.startswith(b"\x93NUMPY"):
+        return Format.NPY
+    if head.startswith(b"PK\x03\x04") and _has_arrays(path):
+        return Format.NPY
+    if head.startswith(_RIEGELI):
+        return Format.ARRAY_RECORD
+    if len(head) >= HEAD.size:
+        length, checksum = HEAD.unpack_from(head)
+        if checksum == checksum_of_length(length):
+            return Format.TFRECORD
+    if compression_of(head) is not None and named is None:
+        raise BadInput(f"{path!r} is compressed. Decompress it first.")
+    return named
+
+
+def _has_arrays(path: str) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith(".npy") for name in archive.namelist())
+    except (zipfile.BadZipFile, OSError):
+        return False
+
+
+def open_source(found: Found) -> Any:
+    """Return the source of the records that were found."""
+    files: Any = found.files
+    match found.format:
+        case Format.ARRAY_RECORD:
+            return sources.ArrayRecordDataSource(files)
+        case Format.TFRECORD:
+            return sources.TFRecordDataSource(files)
+        case Format.PARQUET:
+            return sources.ParquetDataSource(files)
+        case Format.ARROW:
+            return sources.ArrowDataSource(files)
+        case Format.BAGZ:
+            return sources.BagzDataSource(files)
+        case Format.FOLDER:
+            return sources.FolderDataSource(files[0], "**/*")
+        case Format.NPY:
+            if len(files) > 1:
+                raise BadInput(f"{found.path!r} stands for {len(files)} arrays; name one.")
+            return sources.NpyDataSource(files[0])
