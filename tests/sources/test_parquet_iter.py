@@ -1,5 +1,6 @@
 import json
 import pickle
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from wholegrain.experimental import ParquetIterDataset
 from wholegrain.testing import check_iter_dataset
 
 pa: Any = pytest.importorskip("pyarrow")
+pq: Any = pytest.importorskip("pyarrow.parquet")
 
 
 def numbers(start: int, stop: int) -> Any:
@@ -153,6 +155,53 @@ def test_row_groups_larger_than_a_block_are_read_right(tmp_path: Path) -> None:
     assert [next(it)["x"] for _ in range(1000)] == list(range(2047, 3047))
     assert it.get_state() == {"row_group": 1, "index_within_row_group": 47}
     assert xs(ds.batch(7).map(lambda batch: {"x": len(batch["x"])})) == [7] * 714 + [2]
+
+
+@pytest.fixture(name="reads_ahead")
+def _reads_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let row groups be read in the background however small they are."""
+    from wholegrain.sources import _parquet_sequential
+
+    monkeypatch.setattr(_parquet_sequential, "_LEAST_BYTES_AHEAD", 0)
+
+
+@pytest.mark.usefixtures("reads_ahead")
+def test_row_groups_that_are_read_ahead_come_in_order(path: Path) -> None:
+    ds = ParquetIterDataset(path)
+    assert xs(ds) == list(range(10))
+    check_iter_dataset(ds)
+    check_iter_dataset(ds.map(lambda row: row["x"]).batch(3))
+    it = iter(ds)
+    next(it)
+    it.set_state({"row_group": 2, "index_within_row_group": 0})
+    assert xs(it) == [8, 9]
+
+
+@pytest.mark.usefixtures("reads_ahead")
+def test_an_error_in_a_row_group_that_is_read_ahead_comes_in_its_turn(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "damaged", numbers(0, 10))
+    content = bytearray(path.read_bytes())
+    start = pq.read_metadata(path).row_group(1).column(0).data_page_offset
+    content[start : start + 8] = b"\xff" * 8
+    path.write_bytes(content)
+    it = iter(ParquetIterDataset(path))
+    assert [next(it)["x"] for _ in range(4)] == [0, 1, 2, 3]
+    with pytest.raises((ValueError, OSError), match=r"damaged', row group 1"):
+        next(it)
+    assert it.get_state() == {"row_group": 0, "index_within_row_group": 4}
+
+
+@pytest.mark.usefixtures("reads_ahead")
+def test_no_thread_is_left_behind(path: Path) -> None:
+    before = set(threading.enumerate())
+    it = iter(ParquetIterDataset(path))
+    next(it)
+    mine = set(threading.enumerate()) - before
+    assert mine
+    it.close()
+    for thread in mine:
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 def test_a_map_that_fails_sees_the_row_unchanged_the_next_time(path: Path) -> None:

@@ -914,6 +914,8 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+int add_rows(PyObject *module); /* in `_native_rows.c` */
+
 static int
 exec_module(PyObject *module)
 {
@@ -922,7 +924,7 @@ exec_module(PyObject *module)
         return -1;
     const int failed = PyModule_AddObjectRef(module, "Bins", bins);
     Py_DECREF(bins);
-    return failed;
+    return failed ? failed : add_rows(module);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, exec_module}, {0, NULL}};

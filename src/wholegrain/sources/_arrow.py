@@ -10,8 +10,7 @@ such a format is made.
 """
 
 import enum
-import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from wholegrain.sources._rows import PieceReader
 pa: Any = require("pyarrow", extra="arrow", purpose="Reading Arrow data")
 _compute: Any = require("pyarrow.compute", extra="arrow", purpose="Reading Arrow data")
 
-Row = dict[str, Any]
 Values = npt.NDArray[Any]
 
 # Beyond it not every integer is a float64.
@@ -134,27 +132,6 @@ def _to_objects(column: Any) -> Values:
 
 def _object_array(values: Iterable[Any]) -> Values:
     return np.fromiter(values, dtype=object)
-
-
-def rows(names: Sequence[str], values: Sequence[Iterable[Any]]) -> list[Row]:
-    """Return the rows of columns of equal length."""
-    return _row_maker(tuple(names))(values)
-
-
-@functools.lru_cache(maxsize=64)
-def _row_maker(names: tuple[str, ...]) -> Callable[[Sequence[Iterable[Any]]], list[Row]]:
-    """Return a function that makes rows of columns with these names.
-
-    It is compiled from source, as dataclasses are: a dict whose keys are written down is made
-    several times faster than `dict(zip(names, row))`.
-    """
-    variables = [f"value_{number}" for number in range(len(names))]
-    row = ", ".join(
-        f"{name!r}: {variable}" for name, variable in zip(names, variables, strict=True)
-    )
-    source = f"lambda values: [{{{row}}} for {', '.join(variables)}, in zip(*values, strict=True)]"
-    maker: Callable[[Sequence[Iterable[Any]]], list[Row]] = eval(source)
-    return maker
 
 
 def chosen_types(path: str, schema: Any, columns: Sequence[str] | None) -> dict[str, Any]:

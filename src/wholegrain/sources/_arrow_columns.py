@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from wholegrain._core.rows import Row, make_rows
 from wholegrain._core.types import Indices
-from wholegrain.sources._arrow import Form, Row, Values, item_type, pa, rows, to_values
+from wholegrain.sources._arrow import Form, Values, item_type, pa, to_values
 
 # What a Python object costs, roughly, besides its data.
 _OBJECT_BYTES = 64
@@ -38,7 +39,7 @@ class Columns:
         """Return the rows at `indices`, in that order."""
         if len(indices) < _FEW:
             return [self.row(index) for index in indices.tolist()]
-        return rows(self._names, [column.many(indices) for column in self._columns])
+        return make_rows(self._names, [column.many(indices) for column in self._columns])
 
 
 class _Column(abc.ABC):

@@ -10,16 +10,11 @@ from wholegrain.sources import _remote
 from wholegrain.sources._arrow import (
     LARGEST_EXACT,
     Form,
-    Row,
-    Values,
     chosen_types,
-    common_forms,
     has_nulls,
     is_exact,
     pa,
     plain,
-    rows,
-    to_values,
 )
 from wholegrain.sources._arrow_columns import Columns
 from wholegrain.sources._errors import CorruptFileError, missing_file
@@ -28,21 +23,6 @@ from wholegrain.sources._optional import require
 from wholegrain.sources._parquet_footer import ColumnStatistics, Statistics, read_statistics
 
 _pq: Any = require("pyarrow.parquet", extra="parquet", purpose="Reading Parquet files")
-
-
-class RowGroup:
-    """The decoded columns of a row group, of which rows are made as they are needed."""
-
-    def __init__(self, names: list[str], values: list[Values], num_rows: int) -> None:
-        self._names = names
-        self._values = values
-        self.num_rows = num_rows
-
-    def rows(self, start: int, stop: int) -> list[Row]:
-        """Return rows `start` to `stop - 1`."""
-        if not self._names:
-            return [{} for _ in range(start, min(stop, self.num_rows))]
-        return rows(self._names, [column[start:stop] for column in self._values])
 
 
 class ParquetFileReader:
@@ -65,13 +45,13 @@ class ParquetFileReader:
     ) -> None:
         self.path = path
         self._columns = None if columns is None else list(columns)
-        self._use_threads = use_threads
+        self.use_threads = use_threads
         self._read_kwargs = read_kwargs
         self._lock = threading.Lock()
         self._metadata: Any = None
         self._known: Statistics | None = None
         self._idle = [self._open()]
-        with self._explained():
+        with self.explained():
             self._metadata = metadata = self._idle[0].metadata
             schema = self._idle[0].schema_arrow
             self.types = chosen_types(path, schema, columns)
@@ -79,31 +59,20 @@ class ParquetFileReader:
         self.piece_rows: list[int] = [
             metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)
         ]
+        self.piece_nbytes: list[int] = [
+            metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)
+        ]
         if any(count < 0 for count in self.piece_rows):
             raise CorruptFileError(f"{path!r}: a row group has a negative number of rows.")
 
     def columns(self, piece: int, forms: Mapping[str, Form]) -> Columns:
         """Return the rows of a row group, to be taken in any order."""
-        table = self._read_whole(piece)
-        with self._explained(f", row group {piece}"):
+        table = self.read_whole(piece)
+        with self.explained(f", row group {piece}"):
             columns = [plain(table.column(name)) for name in self.types]
             return Columns(
                 list(self.types), columns, [forms.get(name, Form.AS_IS) for name in self.types]
             )
-
-    def forms(self) -> Mapping[str, Form]:
-        """Return what the values of columns have to become, for this file alone."""
-        return common_forms([self])
-
-    def row_group(self, piece: int, forms: Mapping[str, Form]) -> "RowGroup":
-        """Return the rows of a row group, to be taken in order."""
-        table = self._read_whole(piece)
-        with self._explained(f", row group {piece}"):
-            values = [
-                to_values(plain(table.column(name)), forms.get(name, Form.AS_IS))
-                for name in self.types
-            ]
-        return RowGroup(list(self.types), values, table.num_rows)
 
     def has_nulls(self, piece: int, name: str) -> bool:
         """Return whether a value of a column, or an item of its lists, is missing."""
@@ -130,7 +99,7 @@ class ParquetFileReader:
 
     def _column(self, piece: int, name: str) -> Any:
         table = self._read(piece, [name])
-        with self._explained(f", row group {piece}"):
+        with self.explained(f", row group {piece}"):
             return plain(table.column(0))
 
     def _statistics(self, piece: int, name: str) -> ColumnStatistics | None:
@@ -140,7 +109,7 @@ class ParquetFileReader:
         return self._known[piece][self._leaves[name]] if self._known else None
 
     def _read_statistics(self) -> Statistics:
-        with self._explained():
+        with self.explained():
             file = open_file(self.path)
             try:
                 found = read_statistics(file) or []
@@ -159,7 +128,7 @@ class ParquetFileReader:
         for file in idle:
             file.close()
 
-    def _read_whole(self, piece: int) -> Any:
+    def read_whole(self, piece: int) -> Any:
         """Return all columns of a row group, as a table."""
         table = self._read(piece)
         if table.num_rows != self.piece_rows[piece]:
@@ -178,15 +147,15 @@ class ParquetFileReader:
         if file is None:
             file = self._open()
         try:
-            with self._explained(f", row group {piece}"):
-                return file.read_row_group(piece, columns=columns, use_threads=self._use_threads)
+            with self.explained(f", row group {piece}"):
+                return file.read_row_group(piece, columns=columns, use_threads=self.use_threads)
         finally:
             with self._lock:
                 self._idle.append(file)
 
     def _open(self) -> Any:
         kwargs: dict[str, Any] = {"metadata": self._metadata, **self._read_kwargs}
-        with self._explained():
+        with self.explained():
             if not _remote.is_remote(self.path):
                 return _pq.ParquetFile(self.path, **kwargs)
             stream = pa.PythonFile(FileStream(open_file(self.path)), mode="r")
@@ -194,7 +163,7 @@ class ParquetFileReader:
             return _pq.ParquetFile(stream, **{"pre_buffer": True, **kwargs})
 
     @contextmanager
-    def _explained(self, where: str = "") -> Iterator[None]:
+    def explained(self, where: str = "") -> Iterator[None]:
         """Name the file in what Arrow raises about it."""
         try:
             yield

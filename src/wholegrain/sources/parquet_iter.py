@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from wholegrain._core.rows import Row, Rows
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._graph.kinds import IterNode
@@ -18,14 +20,10 @@ from wholegrain.sources._errors import missing_file
 from wholegrain.sources._optional import require
 
 if TYPE_CHECKING:
-    from wholegrain.sources._parquet_reader import ParquetFileReader, RowGroup
-
-Row = dict[str, Any]
+    from wholegrain.sources._parquet_sequential import RowGroup, SequentialReader
 
 # How many files are read in turn.
 _CYCLE_LENGTH = 16
-# Rows made at a time, so that those of a large row group are not all in memory at once.
-_BLOCK_ROWS = 1024
 
 
 class ParquetIterDataset(IterNode[Row]):
@@ -89,7 +87,7 @@ class ParquetIterDataset(IterNode[Row]):
         return InterleaveIterDataset(files, cycle_length=_CYCLE_LENGTH)
 
 
-class ParquetDatasetIterator(DatasetIterator[Row]):
+class ParquetDatasetIterator(Rows, DatasetIterator[Row]):
     """A position in a Parquet file, which is opened for the first row."""
 
     def __init__(
@@ -101,30 +99,20 @@ class ParquetDatasetIterator(DatasetIterator[Row]):
         self._path = path
         self._read_kwargs = read_kwargs
         self._group_slices = group_slices
-        self._reader: ParquetFileReader | None = None
+        self._reader: SequentialReader | None = None
         self._closed = False
-        # The next row is row `_index` of a row group, or the first of the next one that has any.
-        self._group = _sliced(range(sys.maxsize), group_slices)[0]
-        self._index = 0
         self._rows: RowGroup | None = None  # of the row group
-        self._block: list[Row] = []
-        self._at = 0  # of the next row in the block
+        # The next row is row `_first + rows_given` of a row group, or the first of the next one
+        # that has any.
+        self._stand_at(_sliced(range(sys.maxsize), group_slices)[0], 0)
 
-    def __next__(self) -> Row:
-        if self._at == len(self._block) and not self._next_block():
-            raise StopIteration
-        row = self._block[self._at]
-        self._at += 1
-        self._index += 1
-        return row
+    def _stand_at(self, group: int, index: int) -> None:
+        self._group, self._first = group, index
+        self.set_rows((), (), 0)
 
-    def take(self, count: int) -> list[Row]:
-        if self._at == len(self._block) and not self._next_block():
-            return []
-        rows = self._block[self._at : self._at + count]
-        self._at += len(rows)
-        self._index += len(rows)
-        return rows
+    @property
+    def _index(self) -> int:
+        return self._first + self.rows_given
 
     @property
     def takes_back(self) -> bool:
@@ -132,42 +120,53 @@ class ParquetDatasetIterator(DatasetIterator[Row]):
 
     def put_back(self, count: int) -> None:
         # Made anew, because a transformation that failed may have changed them.
-        self._index -= count
-        self._drop_block()
+        self._stand_at(self._group, self._index - count)
 
-    def _drop_block(self) -> None:
-        self._block, self._at = [], 0
-
-    def _next_block(self) -> bool:
+    def more_rows(self) -> bool:
         """Go on to rows that follow; return whether there are any."""
+        try:
+            return self._more_rows()
+        except Exception as error:
+            keep_user_frames(error)
+            raise
+
+    def _more_rows(self) -> bool:
         if self._closed:
             raise closed_error()
         if self._reader is None:
             self._reader = self._open()
+        group, index = self._group, self._index
         if self._rows is None:
             if not self._groups:
                 return False
-            self._rows = self._reader.row_group(self._group, self._forms)
-        if self._index >= self._rows.num_rows:
-            later = [group for group in self._groups if group > self._group]
-            group = next((group for group in later if self._reader.piece_rows[group]), None)
-            if group is None:
+            self._rows = self._reader.row_group(group)
+        if index >= self._rows.num_rows:
+            following = self._following(group)
+            if following is None:
                 return False
             self._rows = None  # before the next is in memory
-            self._rows = self._reader.row_group(group, self._forms)
-            self._group, self._index = group, 0
-        self._block = self._rows.rows(self._index, self._index + _BLOCK_ROWS)
-        self._at = 0
+            self._rows = self._reader.row_group(following)
+            group, index = following, 0
+        self._stand_at(group, index)
+        self.set_rows(*self._rows.behind(index))
+        following = self._following(group)
+        if following is not None:
+            self._reader.start_reading(following)
         return True
 
-    def _open(self) -> ParquetFileReader:
+    def _following(self, group: int) -> int | None:
+        """Return the next of the row groups that has rows."""
+        assert self._reader is not None
+        sizes = self._reader.piece_rows
+        return next((later for later in self._groups if later > group and sizes[later]), None)
+
+    def _open(self) -> SequentialReader:
         require("pyarrow", extra="parquet", purpose="`ParquetIterDataset`")
         # It needs pyarrow, which importing this module does not.
-        from wholegrain.sources._parquet_reader import ParquetFileReader
+        from wholegrain.sources._parquet_sequential import SequentialReader
 
-        reader = ParquetFileReader(self._path, **self._read_kwargs)
+        reader = SequentialReader(self._path, **self._read_kwargs)
         self._groups = _sliced(range(len(reader.piece_rows)), self._group_slices)
-        self._forms = reader.forms()
         return reader
 
     def get_state(self) -> State:
@@ -178,13 +177,12 @@ class ParquetDatasetIterator(DatasetIterator[Row]):
         index = operator.index(state["index_within_row_group"])
         if group != self._group:
             self._rows = None
-        self._group, self._index = group, index
-        self._drop_block()
+        self._stand_at(group, index)
 
     def close(self) -> None:
         self._closed = True
         self._rows = None
-        self._drop_block()
+        self._stand_at(self._group, self._index)
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
