@@ -16,8 +16,9 @@ Read = Callable[[int, int], Sequence[Any]]
 
 
 def _reader(read: Read, stop: int, **options: Any) -> ReadAhead[Any]:
-    settings = {"num_threads": 4, "buffer_size": 20, "largest_chunk": 64, **options}
-    return ReadAhead(read, 0, stop, size_of=lambda _: 8, **settings)
+    settings: dict[str, Any] = {"num_threads": 4, "buffer_size": 20, "largest_chunk": 64}
+    settings |= {"size_of": lambda _: 8, **options}
+    return ReadAhead(read, 0, stop, **settings)
 
 
 def _numbers(first: int, last: int) -> list[int]:
@@ -87,9 +88,9 @@ def test_the_number_of_threads_may_change_at_any_time(
         crew.wanted = chance.randint(1, most)
         return chance.choice(["", "", "more", "quick"])
 
-    def consider_threads(reader: Any, cost: Any) -> None:
+    def consider_threads(reader: Any, cost: Any, chunk: Any) -> None:
         if chance.random() < 0.3:
-            reader._hand_over(cost)
+            reader._hand_over(cost, chunk)
 
     monkeypatch.setattr(read_ahead._Crew, "learn", learn)
     monkeypatch.setattr(ReadAhead, "_consider_threads", consider_threads)
@@ -101,7 +102,12 @@ def test_the_number_of_threads_may_change_at_any_time(
 
     length = 2000
     reader = _reader(
-        read, length, num_threads=most, buffer_size=chance.choice([1, 2, 3, 50]), largest_chunk=4
+        read,
+        length,
+        num_threads=most,
+        buffer_size=chance.choice([1, 2, 3, 50]),
+        largest_chunk=4,
+        size_of=lambda _: chance.choice([1, 1000, 10**9]),
     )
     assert finishes(lambda: _all(reader, length)) == list(range(length))
 
@@ -184,6 +190,31 @@ def test_no_more_is_under_way_than_the_buffer_holds(num_threads: int, buffer_siz
                 # Besides the one in the consumer's hand.
                 assert begun <= taken + buffer_size
             assert taken == end
+
+    finishes(run)
+
+
+def test_few_large_elements_are_read_ahead() -> None:
+    begun = 0
+
+    def read(first: int, last: int) -> list[int]:
+        nonlocal begun
+        begun = last
+        end = time.thread_time() + 0.005  # It computes, on one thread.
+        while time.thread_time() < end:
+            pass
+        return _numbers(first, last)
+
+    reader = _reader(
+        read, 60, num_threads=1, buffer_size=50, size_of=lambda _: 100, buffer_bytes=400
+    )
+
+    def run() -> None:
+        taken = 0
+        while taken < 60:
+            taken, _ = reader.next_chunk()
+            if taken > 10:
+                assert begun <= taken + 6
 
     finishes(run)
 

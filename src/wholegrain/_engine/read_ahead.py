@@ -113,6 +113,9 @@ class ReadAhead(Generic[T]):
         buffer_size: How many elements may be ready or on their way.
         largest_chunk: How many elements are read at once, at most.
         size_of: Estimates the bytes of an element.
+        buffer_bytes: How much memory the elements may take that are ready or on their way. There
+            may be one in the making and one ready, or two for each thread that waits, whatever
+            their size.
     """
 
     def __init__(
@@ -125,6 +128,7 @@ class ReadAhead(Generic[T]):
         buffer_size: int,
         largest_chunk: int,
         size_of: Callable[[Any], int],
+        buffer_bytes: int = 64 << 20,
     ) -> None:
         self._read = read
         self._stop = stop
@@ -132,6 +136,8 @@ class ReadAhead(Generic[T]):
         self._buffer_size = buffer_size
         self._largest = min(largest_chunk, buffer_size) if self._most_threads else largest_chunk
         self._size_of = size_of
+        self._buffer_bytes = buffer_bytes
+        self._most_ahead = buffer_size  # Fewer where elements are large.
         self._chunk_size = 1
         self._per_element = float("inf")  # Seconds, when a chunk was last read.
         self._quick = True  # Whether the consumer reads for itself.
@@ -199,23 +205,24 @@ class ReadAhead(Generic[T]):
         self._next_start = self._taken = stop
         self._resize(cost, chunk, _CHUNK_SECONDS, self._largest)
         if self._most_threads and not isinstance(chunk, Failure):
-            self._consider_threads(cost)
+            self._consider_threads(cost, chunk)
         return stop, chunk
 
-    def _consider_threads(self, cost: _Cost) -> None:
+    def _consider_threads(self, cost: _Cost, chunk: Sequence[Any]) -> None:
         """Hand over to threads if reads are slow: twice in a row, since the first opens files."""
         whole_chunk = cost.cpu / cost.count * self._largest
         computed = whole_chunk > 4 * _CHUNK_SECONDS and cost.cpu > 0.5 * _CHUNK_SECONDS
         self._slow_reads = self._slow_reads + 1 if cost.waited or computed else 0
         if self._slow_reads == 2:
             self._slow_reads = 0
-            self._hand_over(cost)
+            self._hand_over(cost, chunk)
 
-    def _hand_over(self, cost: _Cost) -> None:
+    def _hand_over(self, cost: _Cost, chunk: Sequence[Any]) -> None:
         """Let threads read from now on."""
         with self._lock:
             self._quick = False
             self._crew.begin(waiting=cost.waited)
+            self._limit_memory(chunk)
             self._chunk_size = self._thread_chunk(cost)
             self._held = cost.count
             self._employ()
@@ -255,7 +262,8 @@ class ReadAhead(Generic[T]):
         """Wait for a chunk to read. Called with the lock; no ticket means to go home."""
         while self._has_work_for(number):
             start = self._next_start
-            room = self._buffer_size - max(0, self._held - 1) - (start - self._taken)
+            held = min(self._held, self._most_ahead)
+            room = self._most_ahead - max(0, held - 1) - (start - self._taken)
             if room > 0:
                 ticket = _Ticket(min(start + min(self._chunk_size, room), self._stop))
                 self._tickets.append(ticket)
@@ -282,14 +290,25 @@ class ReadAhead(Generic[T]):
             self._chunk_size = self._largest
             self._room.notify_all()
             return
+        self._limit_memory(chunk)
         self._chunk_size = self._thread_chunk(cost)
         if verdict == "more":
             self._employ()
             self._room.notify_all()
 
+    def _limit_memory(self, chunk: Sequence[Any]) -> None:
+        """Read fewer elements ahead where they are large. Called with the lock."""
+        if not len(chunk):
+            return
+        # Of several, since some may be missing.
+        nbytes = max([self._size_of(chunk[place]) for place in (0, len(chunk) // 2, -1)])
+        fewest = 2 * self._crew.wanted if self._crew.waiting else 2
+        fitting = max(fewest, self._buffer_bytes // max(1, nbytes))
+        self._most_ahead = min(self._buffer_size, fitting)
+
     def _thread_chunk(self, cost: _Cost) -> int:
         """Return how many elements one thread should read at a time."""
-        fair = max(1, 2 * self._buffer_size // (3 * max(1, self._crew.wanted)))
+        fair = max(1, 2 * self._most_ahead // (3 * max(1, self._crew.wanted)))
         if self._crew.waiting:
             fitting = int(_WAITING_CHUNK_SECONDS * cost.count / max(cost.wall, 1e-9))
         else:
@@ -310,7 +329,8 @@ class ReadAhead(Generic[T]):
         fitting = int(cost.count * seconds / max(took, 1e-9))
         size = max(1, min(fitting, cost.count * _GROWTH, largest))
         if size > self._chunk_size and len(chunk):
-            size = max(1, min(size, _CHUNK_BYTES // max(1, self._size_of(chunk[0]))))
+            nbytes = min(_CHUNK_BYTES, self._buffer_bytes) // max(1, self._size_of(chunk[0]))
+            size = max(1, min(size, nbytes))
         self._chunk_size = size
 
 

@@ -7,20 +7,24 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from wholegrain._core.spec import nbytes
 from wholegrain._core.state import WrongStateError, index_of, joined
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._engine.read_ahead import Failure, ReadAhead
 from wholegrain._graph import run
+from wholegrain._graph.clocked import reading
 from wholegrain._graph.drop_watch import DropWatch
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._graph.kinds import IterNode, add_read_note
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
 from wholegrain.options import ReadOptions
+
+# How much memory what is read ahead may take: in one process, and in all of several workers,
+# each of which is itself ahead of the consumer.
+_BUFFER_BYTES = 64 << 20
+_BUFFER_BYTES_OF_WORKERS = 16 << 20
 
 # Beyond this many, a chunk read in the consumer's own thread gets no cheaper per element.
 _LARGEST_CHUNK = 1024
@@ -74,7 +78,10 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         self._read_options = read_options
         self._allow_nones = allow_nones
         self._length = len(dataset)
-        self._watch = DropWatch(self, run.current().options)
+        context = run.current()
+        self._watch = DropWatch(self, context.options)
+        count = context.worker_count
+        self._buffer_bytes = _BUFFER_BYTES if count == 1 else _BUFFER_BYTES_OF_WORKERS // count
         self._closed = False
         self._reader: ReadAhead[T] | None = None
         self._stand_at(0)
@@ -219,13 +226,7 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
     # Reading.
 
     def _new_reader(self, start: int) -> ReadAhead[T]:
-        dataset = self._dataset
-
-        def read(first: int, last: int) -> Sequence[T | None]:
-            if last - first == 1:
-                return [dataset.getitem(first)]
-            return dataset.getitems(np.arange(first, last))
-
+        read = reading(self._dataset, self.observed)
         options = self._read_options
         reader: ReadAhead[T] = ReadAhead(
             read,
@@ -235,6 +236,7 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
             buffer_size=options.prefetch_buffer_size,
             largest_chunk=_LARGEST_CHUNK,
             size_of=nbytes,
+            buffer_bytes=self._buffer_bytes,
         )
         # The reader's threads must not keep this iterator alive, nor outlive it.
         self._finalizer = weakref.finalize(self, reader.close)
@@ -259,6 +261,9 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
             self._closed = True
             self._drop_reader()
             self._stand_at(index)
+
+    def progress(self) -> Any:
+        return self._end, self._cursor
 
     # The position.
 
