@@ -3,7 +3,7 @@
 import dataclasses
 import enum
 import operator
-from typing import Any
+from typing import Any, Literal
 
 _UNSET: Any = object()
 
@@ -50,14 +50,22 @@ class MultiprocessingOptions:
     """How many worker processes run a pipeline.
 
     Args:
-        num_workers: How many processes. 0 runs in the caller's process.
-        per_worker_buffer_size: How many finished elements each worker may hold ready.
+        num_workers: How many processes. 0 runs in the caller's process. "auto" finds out while
+            they run, and gives the elements, the order and the states of 0.
+        per_worker_buffer_size: How many finished elements each worker may hold ready. "auto"
+            finds out; it needs `num_workers="auto"`.
         enable_profiling: Kept for programs that set it; has no effect.
+        max_workers: How many there may be with "auto"; by default as many as this process has
+            processors to use.
+        max_memory_bytes: How much memory workers, and elements that are ready, may take with
+            "auto"; by default half of what is available.
     """
 
-    num_workers: int = 0
-    per_worker_buffer_size: int = 1
+    num_workers: int | Literal["auto"] = 0
+    per_worker_buffer_size: int | Literal["auto"] = 1
     enable_profiling: bool = False
+    max_workers: int | None = dataclasses.field(default=None, repr=False)
+    max_memory_bytes: int | None = dataclasses.field(default=None, repr=False)
 
 
 @enum.unique

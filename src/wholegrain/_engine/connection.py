@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import os
 import pickle
+import socket
 import sys
 import threading
 import weakref
@@ -108,24 +109,81 @@ class Connection:
         channel = self._channel
         while True:
             if not channel.has_message() and not channel.readable_within(_NUDGE_AFTER_S):
-                self._send(_NUDGE)
+                self.nudge()
             message = channel.receive()
-            kind = message[0]
-            if kind == worker.SEGMENT:
-                _, number, size, count, name = message
-                handle = channel.descriptors.popleft() if name is None else name
-                self._slots.add(number, size, count, handle)
-            elif kind == worker.RETIRED:
-                self._slots.remove(message[1])
-            elif kind == worker.HELLO:
-                self.worker_pid = message[1]
-            elif kind == worker.REPORT:
-                self.report = message[1]
-            else:
-                if kind == worker.RECORDS:
-                    for number, layout in message[2]:
-                        self._decoder.add_layout(number, layout)
+            if self._is_content(message):
                 return message
+
+    def receive_arrived(self) -> Any:
+        """Return the next elements, their end, or an error, if it is there; None if not yet.
+
+        Raises:
+            EOFError: If the worker died.
+        """
+        channel = self._channel
+        while channel.has_message() or channel.readable_within(0):
+            message = channel.receive()
+            if self._is_content(message):
+                return message
+        return None
+
+    def _is_content(self, message: Any) -> bool:
+        """Take in what a message says beside elements; say whether it is about those."""
+        kind = message[0]
+        if kind == worker.SEGMENT:
+            _, number, size, count, name = message
+            handle = self._channel.descriptors.popleft() if name is None else name
+            self._slots.add(number, size, count, handle)
+        elif kind == worker.RETIRED:
+            self._slots.remove(message[1])
+        elif kind == worker.HELLO:
+            self.worker_pid = message[1]
+        elif kind == worker.REPORT:
+            self.report = message[1]
+        else:
+            if kind == worker.RECORDS:
+                for number, layout in message[2]:
+                    self._decoder.add_layout(number, layout)
+            return True
+        return False
+
+    @property
+    def socket(self) -> socket.socket:
+        """What to wait on for messages."""
+        return self._process.socket
+
+    @property
+    def has_message(self) -> bool:
+        """Whether a message has arrived that the socket does not show any more."""
+        return self._channel.has_message()
+
+    def nudge(self) -> None:
+        """Ask for what is finished: the consumer waits."""
+        self._send(_NUDGE)
+
+    def assign(self, number: int, state: bytes, singly: int) -> None:
+        """Have the worker go to a state, once it has done what it was given before.
+
+        Args:
+            number: The generation that what it sends is of.
+            state: Where to go.
+            singly: How many elements it sends one by one.
+        """
+        self._send(pickle.dumps((worker.STRETCH, number, state, singly), 5))
+
+    def nbytes_of(self, item: Any, kind: int) -> int:
+        """Return about how much memory an element of a message takes."""
+        if kind == worker.PLAIN:
+            return 64 + (len(item) if isinstance(item, (str, bytes)) else 0)
+        _, blocks, rest = item
+        nbytes = 256 + (len(rest) if isinstance(rest, bytes) else 0)
+        for block in blocks:
+            nbytes += self._slots.size_of(block) if isinstance(block, int) else len(block)
+        return nbytes
+
+    def cancel(self) -> None:
+        """Have the worker forget what it was given."""
+        self._send(pickle.dumps((worker.CANCEL,)))
 
     def acknowledge(self, generation: int, taken: int) -> None:
         """Tell the worker how many elements were taken, and which slots came free."""
@@ -134,7 +192,7 @@ class Connection:
 
     def reposition(self, generation: int, state: bytes) -> None:
         """Have the worker go on from a state. What it sends is of that generation then."""
-        self._send(pickle.dumps((worker.REPOSITION, generation, state), 5))
+        self._send(pickle.dumps((worker.REPOSITION, generation, state, 0), 5))
 
     def exit_code(self) -> int | None:
         """Return how the process ended, if known; end it first if it has not."""

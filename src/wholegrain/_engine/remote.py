@@ -71,7 +71,7 @@ class RemoteIterator(Generic[T]):
             buffer_size=buffer_size,
             min_shm_size=min_shm_size,
             init_fn=None if worker_init_fn is None else dumps_by_value(worker_init_fn),
-            hold_budget=_default_budget(worker_count) if hold_budget is None else hold_budget,
+            hold_budget=default_hold_budget(worker_count) if hold_budget is None else hold_budget,
         )
         self._initial_state = initial_state
         self._connection: Connection | None = None
@@ -152,6 +152,11 @@ class RemoteIterator(Generic[T]):
     def worker_pid(self) -> int | None:
         """The number of the worker process, after its first element."""
         return None if self._connection is None else self._connection.worker_pid
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Something that differs once an element has been taken."""
+        return self._done, self._cursor
 
     @property
     def report(self) -> Any:
@@ -331,7 +336,7 @@ def _pickled_state(mark: int | bytes) -> bytes:
     return pickle.dumps({worker.COUNTER: mark}) if isinstance(mark, int) else mark
 
 
-def _default_budget(worker_count: int) -> int:
+def default_hold_budget(worker_count: int) -> int:
     """Share 1 GiB, or a quarter of the memory if that is less, among the workers."""
     limits = [_MAX_HOLD_BUDGET]
     with contextlib.suppress(AttributeError, OSError, ValueError):

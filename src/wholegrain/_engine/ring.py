@@ -203,6 +203,10 @@ class SlotViews:
         self.held_bytes += size
         return view
 
+    def size_of(self, slot: SlotId) -> int:
+        """Return how many bytes a slot has."""
+        return self._segments[slot >> _PLACE_BITS][1]
+
     def discard(self, slot: SlotId) -> None:
         """Let a slot come free that nobody looked at."""
         self.held_bytes += self._segments[slot >> _PLACE_BITS][1]

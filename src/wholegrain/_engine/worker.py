@@ -166,7 +166,7 @@ class Worker:
         self._held_kind = PLAIN
         self._held_bytes = 0
         self._held_since = 0.0
-        self._finished_at = 0.0
+        self._finished_at = self._begun = 0.0
         self._last_mark: int | bytes = b""
         # How far ahead of the consumer: elements, bytes, and the bytes of each message.
         self._ahead = 2 * start.buffer_size + 1
@@ -177,7 +177,7 @@ class Worker:
         self._sent = 0
         self._messages: deque[tuple[int, int]] = deque()
         self._ended = False
-        # What to do next: number, state to go to, how many elements to send one by one there.
+        # Where to go next: a number, a state, how many elements to send one by one.
         self._stretches: deque[tuple[int, bytes, int]] = deque()
         self._singly = start.hold_after
         self._get_report: Callable[[], Any] | None = None
@@ -240,7 +240,7 @@ class Worker:
             except StopIteration:
                 self._flush()
                 self._send_report()
-                self._send(pickle.dumps((END, self._generation)))
+                self._send(pickle.dumps((END, self._generation, time.perf_counter() - self._begun)))
                 self._ended = True
             except BaseException as error:
                 self._encoder.abandon()
@@ -364,13 +364,12 @@ class Worker:
 
     def _obey(self, iterator: program.WorkerIterator) -> None:
         """Do what the consumer said; wait for it, if it has not said anything."""
-        if self._commands.empty():
+        if is_free := self._commands.empty():
             self._flush()
-            if self._ended and self._stretches:
-                generation, state, self._singly = self._stretches.popleft()
-                self._go_to(iterator, generation, state)
-                return
-        command = self._commands.get()
+        if is_free and self._ended and self._stretches:
+            command = (REPOSITION, *self._stretches.popleft())
+        else:
+            command = self._commands.get()
         if command[0] == TAKEN:
             _, generation, taken, released = command
             for slot in released:
@@ -382,18 +381,16 @@ class Worker:
         elif command[0] == STRETCH:
             self._stretches.append(command[1:])
         elif command[0] == REPOSITION:
-            self._go_to(iterator, *command[1:])
+            _, generation, state, self._singly = command
+            self._start_over(generation)
+            try:
+                iterator.set_state(pickle.loads(state))
+            except BaseException as error:
+                self._give_up(error)
         else:  # CANCEL
             self._stretches.clear()
             self._start_over(0)
             self._ended = True
-
-    def _go_to(self, iterator: program.WorkerIterator, generation: int, state: bytes) -> None:
-        self._start_over(generation)
-        try:
-            iterator.set_state(pickle.loads(state))
-        except BaseException as error:
-            self._give_up(error)
 
     def _start_over(self, generation: int) -> None:
         with self._sending:
@@ -407,6 +404,7 @@ class Worker:
             self._generation = generation
             self._made = self._taken = self._sent = self._bytes_ahead = 0
             self._ended = False
+            self._begun = time.perf_counter()
 
     def _listen(self) -> None:
         try:

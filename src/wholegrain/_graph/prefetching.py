@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from wholegrain._core.config import config
 from wholegrain._core.log import logger
 from wholegrain._core.types import State, T
-from wholegrain._graph import positions, rewrite, run
+from wholegrain._graph import positions, rewrite, run, tracking
+from wholegrain._graph.auto_prefetch import Caps, auto_prefetch
 from wholegrain._graph.interleave_iterator import InterleaveDatasetIterator
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, check_state_of
@@ -56,11 +57,17 @@ class ShardedIterDataset(InterleaveIterDataset[T]):
         """Return what one worker runs."""
         return rewrite.shard(self._parent, number, self._num_workers, self._sequential)
 
-    def open_share(self, number: int, context: run.RunContext) -> DatasetIterator[T]:
+    def open_share(
+        self, number: int, context: run.RunContext, watch: tracking.Watch | None = None
+    ) -> DatasetIterator[T]:
         """Return an iterator of one worker's share in this process."""
         with run.entered(
             run.RunContext(
-                options=context.options, worker_index=number, worker_count=self._num_workers
+                options=context.options,
+                worker_index=number,
+                worker_count=self._num_workers,
+                observed=context.observed,
+                watch=watch,
             )
         ):
             return self.share(number).__iter__()
@@ -173,7 +180,9 @@ class MultithreadPrefetchIterDataset(ShardedIterDataset[T]):
     """Shares of a pipeline, each run by a thread."""
 
     def open_dataset(self, number: int, context: run.RunContext) -> DatasetIterator[T]:
-        return self.open_share(number, context)
+        iterator = self.open_share(number, context, context.watch)
+        context.observed.name_share(iterator.opened_from, self._parent)
+        return iterator
 
     def run_ahead(self, iterator: DatasetIterator[T]) -> DatasetIterator[T]:
         if isinstance(iterator, ThreadPrefetchDatasetIterator):
@@ -230,7 +239,7 @@ class ProcessPrefetchIterDataset(ShardedIterDataset[T]):
 
     def open_dataset(self, number: int, context: run.RunContext) -> DatasetIterator[T]:
         assert self._program is not None
-        return ProcessIterator(
+        iterator: ProcessIterator[T] = ProcessIterator(
             self._program,
             functools.partial(self.open_share, number, context),
             worker_index=number,
@@ -239,6 +248,8 @@ class ProcessPrefetchIterDataset(ShardedIterDataset[T]):
             min_shm_size=context.options.min_shm_size,
             worker_init_fn=self._worker_init_fn,
         )
+        iterator.keep_report = functools.partial(context.observed.hear, self._parent)
+        return iterator
 
     def run_ahead(self, iterator: DatasetIterator[T]) -> DatasetIterator[T]:
         return iterator  # A worker always runs ahead.
@@ -251,7 +262,10 @@ def _open_in_worker(
     dataset: ShardedIterDataset[T], context: run.RunContext, number: int, count: int
 ) -> DatasetIterator[T]:
     config.update("py_traceback_filtering", "off")  # The main process does it, and sees all.
-    return dataset.open_share(number, context)
+    iterator = dataset.open_share(number, context, context.watch)
+    context.observed.watch(iterator, dataset)
+    context.observed.name_share(iterator.opened_from, dataset._parent)
+    return iterator
 
 
 def process_prefetch(
@@ -263,14 +277,23 @@ def process_prefetch(
     """Run a pipeline in several processes; see `IterDataset.mp_prefetch`."""
     options = options or MultiprocessingOptions(num_workers=10)
     num_workers, buffer_size = options.num_workers, options.per_worker_buffer_size
+    if buffer_size != "auto" and buffer_size <= 0 and num_workers != 0:
+        raise ValueError(
+            "Each worker has to hold at least one element ready, but got"
+            f" per_worker_buffer_size={buffer_size}."
+        )
+    if num_workers == "auto":
+        most_ready = None if buffer_size == "auto" else buffer_size
+        caps = Caps(options.max_workers, options.max_memory_bytes, most_ready)
+        return auto_prefetch(ds, caps, worker_init_fn, sequential_slice)
     if num_workers < 0:
         raise ValueError(f"`num_workers` cannot be negative, but got {num_workers}.")
     if num_workers == 0:
         return ds
-    if buffer_size <= 0:
+    if buffer_size == "auto":
         raise ValueError(
-            "Each worker has to hold at least one element ready, but got"
-            f" per_worker_buffer_size={buffer_size}."
+            'per_worker_buffer_size="auto" needs num_workers="auto", but got num_workers='
+            f"{num_workers}. Give the number of elements that each worker may hold ready."
         )
     rewrite.check_can_shard(ds, num_workers, sequential_slice)
     if _has_no_gil():

@@ -8,7 +8,9 @@ from typing import Any
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.nodes.random_map import RandomMapMapDataset
+from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
 from wholegrain._graph.nodes.source import RangeMapDataset, SourceMapDataset
+from wholegrain._graph.stretch_iterator import BoundedReadIterDataset
 from wholegrain.sharding import ShardOptions, even_split
 
 
@@ -47,6 +49,15 @@ def _shard(dataset: Any, index: int, count: int, sequential: bool) -> Any:
         )
     parents = [_shard(parent, index, count, sequential) for parent in dataset.parents]
     return dataset.with_parents(parents)
+
+
+def with_bounded_reads(dataset: Any) -> Any:
+    """Return the pipeline of one source so that it reads no further ahead than it is told to."""
+    if type(dataset) is PrefetchIterDataset:
+        return BoundedReadIterDataset(
+            dataset.parents[0], dataset._read_options, dataset._allow_nones
+        )
+    return dataset.with_parents([with_bounded_reads(dataset.parents[0])])
 
 
 def check_can_shard(dataset: IterDataset[Any], count: int, sequential: bool) -> None:

@@ -6,7 +6,7 @@ import operator
 import os
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from wholegrain import transforms
 from wholegrain._graph.iter_dataset import IterDataset
@@ -31,7 +31,8 @@ class DataLoader:
         sampler: Which records, and in which order.
         operations: Transformations, applied in turn.
         worker_count: How many processes run the pipeline. 0 runs it in this one, None in as
-            many as there are processors.
+            many as there are processors. "auto" finds out how many are best while they run, and
+            gives the elements, the order and the states of 0.
         worker_buffer_size: How many finished elements each worker may hold ready.
         shard_options: Which shard this is; by default the sampler's.
         read_options: How far, and with how many threads, each process reads ahead.
@@ -53,8 +54,8 @@ class DataLoader:
         data_source: Any,
         sampler: Sampler,
         operations: Sequence[transforms.Transformation | Operation] = (),
-        worker_count: int | None = 0,
-        worker_buffer_size: int = 1,
+        worker_count: int | Literal["auto"] | None = 0,
+        worker_buffer_size: int | Literal["auto"] = 1,
         shard_options: ShardOptions | None = None,
         read_options: ReadOptions | None = None,
         enable_profiling: bool = False,
@@ -103,7 +104,9 @@ class DataLoader:
         return DataLoaderIterator(self, None)
 
 
-def _determine_worker_count(worker_count: Any) -> int:
+def _determine_worker_count(worker_count: Any) -> int | Literal["auto"]:
+    if worker_count == "auto":
+        return "auto"
     if worker_count is None:
         processors = os.cpu_count()
         if processors is None:
@@ -127,7 +130,9 @@ def _determine_worker_count(worker_count: Any) -> int:
     return count
 
 
-def _check_buffer_size(size: int, num_workers: int) -> None:
+def _check_buffer_size(size: int | Literal["auto"], num_workers: int | Literal["auto"]) -> None:
+    if size == "auto":
+        return
     if size < 0 or (size == 0 and num_workers):
         raise ValueError(
             f"`worker_buffer_size` has to be at least 1 with {num_workers} workers, but got {size}."
@@ -203,7 +208,7 @@ def load(
     transformations: transforms.Transformations = (),
     batch_size: int | None = None,
     drop_remainder: bool = False,
-    worker_count: int | None = 0,
+    worker_count: int | Literal["auto"] | None = 0,
     read_options: ReadOptions | None = None,
 ) -> DataLoader:
     """Make a DataLoader with an IndexSampler, by one call.
@@ -217,7 +222,7 @@ def load(
         transformations: Applied in turn.
         batch_size: If given, batches of this size are made at the end.
         drop_remainder: Whether to leave out a last batch that is too short.
-        worker_count: How many processes run the pipeline.
+        worker_count: How many processes run the pipeline; "auto" finds out.
         read_options: How far, and with how many threads, each process reads ahead.
     """
     sampler = IndexSampler(

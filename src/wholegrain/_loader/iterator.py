@@ -89,7 +89,9 @@ class DataLoaderIterator:
 
     @property
     def _workers(self) -> int:
-        return self._data_loader.multiprocessing_options.num_workers
+        """How many workers the order and the states depend on."""
+        workers = self._data_loader.multiprocessing_options.num_workers
+        return 0 if workers == "auto" else workers
 
     def _as_last_seen(self, state: dict[str, Any]) -> dict[str, Any]:
         """Say the same by the sampler index that each worker saw last."""

@@ -14,6 +14,7 @@ from wholegrain._graph.kinds import OneParentIterNode
 from wholegrain._graph.nodes.batch import BatchDatasetIterator
 from wholegrain._graph.nodes.filter import FilterDatasetIterator
 from wholegrain._graph.nodes.flat_map import FlatMapDatasetIterator
+from wholegrain._graph.positions import Step
 from wholegrain._graph.stage import Stage
 from wholegrain._loader.legacy import BatchOperation
 from wholegrain._loader.metadata import KeylessMetadata
@@ -47,6 +48,21 @@ class OperationIterDataset(OneParentIterNode[Record[Any]]):
             case transforms.RandomMap() | transforms.TfRandomMap():
                 return Stage("RandomMap", free=("operation",), position="parent")
         return Stage("Operation", free=("operation",))
+
+    @property
+    def _step(self) -> Step | None:
+        match self._operation:
+            case transforms.Batch(batch_size, drop_remainder):
+                return Step(batch_size, drop_remainder)
+            case transforms.Filter() | transforms.FlatMap():
+                return None
+            case transforms.Map() | transforms.MapWithIndex():
+                return Step()
+            case transforms.RandomMap() | transforms.TfRandomMap():
+                return Step()
+        if type(self._operation) is BatchOperation:
+            return Step(self._operation.batch_size, self._operation.drop_remainder)
+        return None
 
     def open(self) -> DatasetIterator[Record[Any]]:
         parent = self._parent.__iter__()
@@ -223,6 +239,7 @@ class DataIterDataset(OneParentIterNode[Any]):
     """The data of records, without their metadata."""
 
     _stage = Stage(position="parent")
+    _step = Step()
 
     def open(self) -> DatasetIterator[Any]:
         return _DataIterator(self._parent.__iter__())

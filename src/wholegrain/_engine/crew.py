@@ -1,0 +1,298 @@
+"""The workers that a pipeline is dealt out to: who is there, and what each of them has to do."""
+
+import logging
+import selectors
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from wholegrain._engine import limits
+from wholegrain._engine.connection import Connection, WorkerSettings
+from wholegrain._engine.controller import Controller, Observation
+from wholegrain._engine.failures import describe_exit
+
+_log = logging.getLogger("wholegrain")
+
+_NUDGE_AFTER_S = 1e-3
+_LOOK_EVERY_S = 0.1
+# After a worker died, so many elements of what it left are sent one by one: so it is known which
+# of them was next if it happens again.
+_SINGLY_AFTER_DEATH = 2048
+_MOST_IDLE_DEATHS = 3
+_MEMORY_EVERY_S = 0.5
+
+_Selector: Any = getattr(selectors, "PollSelector", selectors.SelectSelector)
+
+
+class Stretch:
+    """Some elements in a row that one worker makes.
+
+    Args:
+        number: What its messages are known by.
+        start: How many elements come before it.
+        count: How many elements it has.
+    """
+
+    __slots__ = (
+        "arrived",
+        "count",
+        "death",
+        "died_at",
+        "is_complete",
+        "is_last",
+        "last_mark",
+        "made_by",
+        "made_by_pid",
+        "number",
+        "received",
+        "source",
+        "start",
+    )
+
+    def __init__(self, number: int, start: int, count: int) -> None:
+        self.number = number
+        self.start = start
+        self.count = count
+        self.is_last = False
+        self.is_complete = False
+        # What has arrived and was not handed out: from whom, its kind, the elements, the states.
+        self.arrived: deque[tuple[Any, int, Any, Any]] = deque()
+        self.received = 0
+        self.last_mark: int | bytes | None = None
+        self.source: Connection | None = None
+        self.made_by = -1
+        self.made_by_pid: int | None = None
+        self.died_at = -1  # The place at which somebody died who made it.
+        self.death: str | None = None  # What to say of the second one who died there.
+
+
+class Member:
+    """A worker, and the stretches it was given and has not finished, in order."""
+
+    def __init__(self, index: int, connection: Connection) -> None:
+        self.index = index
+        self.connection = connection
+        self.queue: deque[Stretch] = deque()
+        self.is_leaving = False
+
+    @property
+    def pending(self) -> int:
+        """How many elements it still has to make."""
+        return sum([stretch.count - stretch.received for stretch in self.queue])
+
+    def give(self, stretch: Stretch, state: bytes) -> None:
+        """Have it make a stretch, or what is left of one."""
+        singly = _SINGLY_AFTER_DEATH if stretch.died_at >= 0 else 0
+        # First which slots came free: it can use them for this.
+        self.connection.acknowledge(-1, 0)
+        self.connection.assign(stretch.number, state, singly)
+        self.queue.append(stretch)
+
+    def finish(self, stretch: Stretch) -> None:
+        """Note that a stretch is complete."""
+        if stretch in self.queue:
+            self.queue.remove(stretch)
+
+
+class Crew:
+    """Workers that come and go.
+
+    Args:
+        settings: Returns what worker `index` needs to start; called once for each.
+        controller: Says how many there should be.
+    """
+
+    def __init__(self, settings: Callable[[int], WorkerSettings], controller: Controller) -> None:
+        self._settings: Callable[[int], WorkerSettings] | None = settings
+        self._controller = controller
+        self._fixed: int | None = None
+        self.members: list[Member] = []
+        self._selector = _Selector()
+        self._idle_deaths = 0
+        # The current observation.
+        self._since: float | None = None
+        self._waited = 0.0
+        self._given = 0
+        self._was_full = False
+        self._worker_bytes = 0
+        self._measured_at = 0.0
+
+    # How many.
+
+    @property
+    def wanted(self) -> int:
+        """How many workers there should be."""
+        return self._controller.wanted if self._fixed is None else self._fixed
+
+    @property
+    def room_factor(self) -> int:
+        """How many times as many elements as at first may be held ready."""
+        return self._controller.room
+
+    def fix(self, count: int | None) -> None:
+        """Have that many workers from now on; None to find out again what is best."""
+        self._fixed = count
+
+    def adjust(self, outstanding: int, nbytes: int) -> None:
+        """Start workers that are missing, and let go of those that are too many.
+
+        Args:
+            outstanding: How many elements are ready or on their way.
+            nbytes: How much memory those take.
+        """
+        self._observe(nbytes)
+        staying = [member for member in self.members if not member.is_leaving]
+        for member in sorted(staying, key=lambda m: m.pending)[
+            : max(0, len(staying) - self.wanted)
+        ]:
+            member.is_leaving = True
+            if not member.queue:
+                self.dismiss(member)
+        for _ in range(len(staying), self.wanted):
+            leaving = next((m for m in self.members if m.is_leaving), None)
+            if leaving is not None:
+                leaving.is_leaving = False
+                continue
+            self._start()
+
+    def _start(self) -> None:
+        assert self._settings is not None
+        taken = {member.index for member in self.members}
+        index = next(number for number in range(len(taken) + 1) if number not in taken)
+        connection = Connection(self._settings(index), 0, None, 0)
+        member = Member(index, connection)
+        self.members.append(member)
+        self._selector.register(connection.socket, selectors.EVENT_READ, member)
+
+    def least_busy(self) -> Member | None:
+        """Return the worker with the least to do."""
+        staying = [member for member in self.members if not member.is_leaving]
+        return min(staying, key=lambda member: (member.pending, len(member.queue)), default=None)
+
+    # What the controller has to know.
+
+    def note_given(self, count: int) -> None:
+        """Note that elements are handed out."""
+        if self._since is None:
+            # What comes before the first is the start, which says nothing.
+            self._since = time.perf_counter()
+        else:
+            self._given += count
+
+    def note_full(self) -> None:
+        """Note that there was no room for more elements."""
+        if any(not member.queue for member in self.members):
+            self._was_full = True
+
+    def _observe(self, nbytes: int) -> None:
+        if self._fixed is not None or self._since is None:
+            return
+        now = time.perf_counter()
+        seconds = now - self._since
+        if not self._controller.is_due(seconds, self._given):
+            return
+        if now - self._measured_at > _MEMORY_EVERY_S:
+            self._measured_at = now
+            pids = [member.connection.worker_pid for member in self.members]
+            self._worker_bytes = sum(limits.private_memory(pid) or 0 for pid in pids if pid)
+        seen = Observation(
+            seconds, self._waited, self._given, self._was_full, nbytes, self._worker_bytes
+        )
+        self._controller.learn(seen)
+        self._since, self._waited, self._given, self._was_full = now, 0.0, 0, False
+
+    # Messages.
+
+    def ready(self, timeout_s: float | None) -> list[Member]:
+        """Return the workers from whom something has arrived."""
+        if not self.members:
+            return []
+        return [key.data for key, _ in self._selector.select(timeout_s)]
+
+    def wait(self, head: Stretch | None) -> list[Member]:
+        """Wait until something arrives, `head` if possible; return from whom."""
+        since = time.perf_counter()
+        found = self.ready(_NUDGE_AFTER_S)
+        if not found:
+            for member in self.members:
+                if member.queue and member.queue[0] is head:
+                    member.connection.nudge()
+            watching = self._fixed is None and self._controller.is_watching
+            found = self.ready(_LOOK_EVERY_S if watching else None)
+        self._waited += time.perf_counter() - since
+        return found
+
+    def cancel(self) -> None:
+        """Have all workers forget what they were given."""
+        for member in self.members:
+            if member.queue:
+                member.queue.clear()
+                member.connection.cancel()
+
+    # Ends.
+
+    def _remove(self, member: Member) -> list[Stretch]:
+        self.members.remove(member)
+        self._selector.unregister(member.connection.socket)
+        member.connection.close()
+        left = [stretch for stretch in member.queue if not stretch.is_complete]
+        member.queue.clear()
+        return left
+
+    def dismiss(self, member: Member) -> list[Stretch]:
+        """End a worker; return what it has not finished."""
+        return self._remove(member)
+
+    def bury(self, member: Member) -> list[Stretch]:
+        """Take note of a worker's death; return what it has not finished."""
+        connection = member.connection
+        code, report, pid = connection.exit_code(), connection.crash_report(), connection.worker_pid
+        left = self._remove(member)
+        happened = f"Worker {member.index} (process {pid}) ended unexpectedly with exit code"
+        happened += f" {describe_exit(code)}."
+        if not left:
+            self._idle_deaths += 1
+            if self._idle_deaths >= _MOST_IDLE_DEATHS:
+                raise RuntimeError(f"{happened} It was not the first one with nothing to do.")
+            _log.warning("%s It had nothing to do.", happened)
+            return left
+        first = left[0]
+        place = first.start + first.received
+        if first.died_at != place:
+            first.died_at = place
+            _log.warning(
+                "%s Another process goes on with element %d.%s",
+                happened,
+                place,
+                f"\n{report}" if report else "",
+            )
+            return left
+        first.died_at = -1
+        first.death = (
+            f"Worker process was terminated unexpectedly with exit code {describe_exit(code)}."
+            f" Two workers ended while making the same element: element {place} (counted from 0 at"
+            " the start, or at the last restored state)."
+        )
+        if code is not None and code >= 0:
+            first.death += " Code that they run may have called `sys.exit` or `os._exit`."
+        if report:
+            first.death += f"\n{report}"
+        return left
+
+    def leave_to_parent(self) -> list[Stretch]:
+        """Let go of all workers: they are those of the process that this one was forked from."""
+        left: list[Stretch] = []
+        for member in list(self.members):
+            member.connection.close()
+            left += [stretch for stretch in member.queue if not stretch.is_complete]
+        self.members = []
+        self._selector = _Selector()
+        return left
+
+    def close(self) -> None:
+        """End all workers, without waiting for them."""
+        for member in list(self.members):
+            member.connection.close()
+        self.members = []
+        self._settings = None

@@ -1,0 +1,90 @@
+"""How much of the machine this process may use: processors and memory, as a container sees them."""
+
+import contextlib
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def available_cpus() -> int:
+    """Return how many processors this process may keep busy: at least one."""
+    count = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        with contextlib.suppress(OSError):
+            count = len(os.sched_getaffinity(0))
+    for quota in _cpu_quotas():
+        count = min(count, math.ceil(quota))
+    return max(1, count)
+
+
+def available_memory() -> int:
+    """Return how many bytes this process and its workers can still take."""
+    found = []
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        (line,) = [line for line in lines if line.startswith("MemAvailable:")]
+        found.append(int(line.split()[1]) * 1024)
+    if not found:
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            found.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    found.extend(_cgroup_memory())
+    return max(0, min(found, default=1 << 30))
+
+
+def private_memory(pid: int) -> int | None:
+    """Return how many bytes a process holds for itself; None if the system does not say."""
+    try:
+        fields = Path(f"/proc/{pid}/statm").read_text().split()
+        return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _cgroups() -> Iterator[Path]:
+    """Yield the folders of the control groups that this process is in, from its own upwards."""
+    own = ""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            if line.startswith("0::"):
+                own = line[3:].strip("/")
+    folder = _CGROUP / own
+    # In a container its own group may be the root of what is to be seen.
+    while folder != _CGROUP:
+        yield folder
+        folder = folder.parent
+    yield _CGROUP
+
+
+def _cpu_quotas() -> Iterator[float]:
+    for folder in _cgroups():
+        with contextlib.suppress(OSError, ValueError):
+            quota, period = (folder / "cpu.max").read_text().split()
+            yield int(quota) / int(period)
+    with contextlib.suppress(OSError, ValueError):  # The first version of control groups.
+        quota = (_CGROUP / "cpu/cpu.cfs_quota_us").read_text()
+        if int(quota) > 0:
+            yield int(quota) / int((_CGROUP / "cpu/cpu.cfs_period_us").read_text())
+
+
+def _cgroup_memory() -> Iterator[int]:
+    for folder in _cgroups():
+        with contextlib.suppress(OSError, ValueError):
+            limit = int((folder / "memory.max").read_text())
+            yield limit - int((folder / "memory.current").read_text()) + _reclaimable(folder)
+    with contextlib.suppress(OSError, ValueError):
+        folder = _CGROUP / "memory"
+        limit = int((folder / "memory.limit_in_bytes").read_text())
+        yield limit - int((folder / "memory.usage_in_bytes").read_text())
+
+
+def _reclaimable(folder: Path) -> int:
+    """Return how much of a group's memory is files that were read, and can go."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in (folder / "memory.stat").read_text().splitlines():
+            name, number = line.split()
+            if name == "inactive_file":
+                return int(number)
+    return 0

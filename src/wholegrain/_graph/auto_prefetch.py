@@ -1,0 +1,295 @@
+"""A pipeline in as many worker processes as help, with the elements and states of none."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from wholegrain._core.config import config
+from wholegrain._core.state import WrongStateError, copy_state, joined
+from wholegrain._core.tracebacks import keep_user_frames
+from wholegrain._core.types import State, T
+from wholegrain._graph import rewrite, run
+from wholegrain._graph.iter_dataset import IterDataset
+from wholegrain._graph.iterator import DatasetIterator, check_state_of, closed_error
+from wholegrain._graph.kinds import OneParentIterNode
+from wholegrain._graph.positions import CountedStates, UncountableError
+from wholegrain._graph.process_iterator import pack_pipeline
+from wholegrain._graph.stage import Stage
+from wholegrain._graph.stretch_iterator import BoundedReadIterator, StretchIterator
+
+if TYPE_CHECKING:
+    from wholegrain._engine.crew import Crew
+    from wholegrain._engine.program import Program
+    from wholegrain._engine.stretches import StretchedIterator
+
+InitFn = Callable[[int, int], None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Caps:
+    """What workers may take.
+
+    Args:
+        max_workers: How many there may be; None for as many as there are processors to use.
+        max_memory_bytes: What they and the elements that are ready may take; None for half of
+            the memory that is available when the first one starts.
+        buffer_size: How many elements should be ready for each; None to find out.
+    """
+
+    max_workers: int | None
+    max_memory_bytes: int | None
+    buffer_size: int | None
+
+
+class AutoPrefetchIterDataset(OneParentIterNode[T]):
+    """The parent, made by worker processes whose number is found out while they run."""
+
+    _stage = Stage(position="parent")
+
+    only_prefetches = True
+
+    def __init__(
+        self, parent: IterDataset[T], caps: Caps, worker_init_fn: InitFn | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._caps = caps
+        self._worker_init_fn = worker_init_fn
+
+    def open(self) -> DatasetIterator[T]:
+        return AutoPrefetchIterator(self._parent, run.current(), self._caps, self._worker_init_fn)
+
+    def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
+        raise ValueError(
+            "A pipeline that already runs in several workers cannot be dealt out once more. Use"
+            " one prefetch with all the workers."
+        )
+
+    def __str__(self) -> str:
+        return "AutoPrefetchIterDataset"
+
+
+class AutoPrefetchIterator(DatasetIterator[T]):
+    """A position in a pipeline that worker processes run, as if it ran here.
+
+    Args:
+        dataset: The pipeline.
+        context: The run that it is part of.
+        caps: What workers may take.
+        worker_init_fn: Called once in each.
+    """
+
+    def __init__(
+        self,
+        dataset: IterDataset[T],
+        context: run.RunContext,
+        caps: Caps,
+        worker_init_fn: InitFn | None,
+    ) -> None:
+        super().__init__()
+        self._caps = caps
+        self._context = context
+        self._worker_init_fn = worker_init_fn
+        self._states = CountedStates(dataset)
+        # The same pipeline in this process, to ask about positions. It reads nothing.
+        self._here: DatasetIterator[T] = dataset.__iter__()
+        self._state = self._here.get_state()  # Until there are workers.
+        self._dataset = dataset
+        self._stretched: StretchedIterator[T] | None = None
+        self._crew: Crew | None = None
+        self._worker_count: int | None = None
+        self._closed = False
+
+    def __next__(self) -> T:
+        try:
+            stretched = self._stretched
+            if stretched is None:
+                stretched = self._start()
+            return next(stretched)
+        except Exception as error:
+            keep_user_frames(error)
+            raise
+
+    def _start(self) -> StretchedIterator[T]:
+        if self._closed:
+            raise closed_error()
+        # Only where there are workers.
+        from wholegrain._engine import limits
+        from wholegrain._engine.controller import Controller
+        from wholegrain._engine.crew import Crew
+        from wholegrain._engine.stretches import StretchedIterator
+
+        caps = self._caps
+        most = caps.max_workers or limits.available_cpus()
+        most_bytes = caps.max_memory_bytes or max(1 << 28, limits.available_memory() // 2)
+        program = functools.cache(functools.partial(_pack, self._dataset, self._context))
+        settings = functools.partial(
+            _settings, program, most, self._context.options.min_shm_size, self._worker_init_fn
+        )
+        controller = Controller(most, most_bytes, grows_room=caps.buffer_size is None)
+        self._crew = Crew(settings, controller)
+        self._crew.fix(self._worker_count)
+        self._stretched = StretchedIterator(
+            self._crew, self._states, self._state, caps.buffer_size or 1
+        )
+        return self._stretched
+
+    def start_prefetch(self) -> None:
+        if self._closed:
+            raise closed_error()
+        (self._stretched or self._start()).start()
+
+    @property
+    def reads_ahead(self) -> bool:
+        return True
+
+    # The number of workers.
+
+    @property
+    def worker_count(self) -> int:
+        """How many workers there are, or will be when they start."""
+        if self._crew is not None:
+            return self._crew.wanted
+        return self._worker_count or 1
+
+    def set_worker_count(self, count: int | None) -> None:
+        """Have that many workers from the next element on; None to let their number be found.
+
+        The elements, their order and the states stay what they are.
+        """
+        if count is not None and count < 1:
+            raise ValueError(f"There has to be at least one worker, but got {count}.")
+        if self._closed:
+            raise closed_error()
+        self._worker_count = count
+        if self._crew is not None:
+            self._crew.fix(count)
+
+    # The position.
+
+    def get_state(self) -> State:
+        state: State = self._state if self._stretched is None else self._stretched.get_state()
+        return copy_state(state)  # type: ignore[no-any-return]
+
+    def set_state(self, state: State) -> None:
+        if self._closed:
+            raise closed_error()
+        state = _without_workers(state)
+        check_state_of(self._here, state)
+        # As the pipeline itself would have it, whatever else a checkpoint made of its numbers.
+        self._here.set_state(state)
+        state = self._here.get_state()
+        if self._stretched is None:
+            self._state = state
+        else:
+            self._stretched.set_state(state)
+
+    def check_state(self, state: State) -> None:
+        check_state_of(self._here, _without_workers(state))
+
+    def _get_next_index(self) -> int:
+        self._here.set_state(self.get_state())
+        return self._here._get_next_index()
+
+    def _set_next_index(self, index: int) -> None:
+        self._here._set_next_index(index)
+        self.set_state(self._here.get_state())
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._stretched is not None:
+            self._stretched.close()
+        self._here.close()
+
+    def __str__(self) -> str:
+        return f"AutoPrefetchDatasetIterator(worker_count={self.worker_count})"
+
+
+def _without_workers(state: State) -> State:
+    """Return the state of a pipeline without workers, of one that was saved with some."""
+    given: Any = state
+    workers = given.get("iterators_in_use_states") if isinstance(given, Mapping) else None
+    if workers is None:
+        return state
+    if len(workers) == 1:  # It ran the whole pipeline.
+        return workers[0]  # type: ignore[no-any-return]
+    state = joined(state)
+    if "iterators_in_use_states" in state:
+        raise WrongStateError(
+            f"The state was taken with {len(workers)} workers, and for this pipeline the order of"
+            " the elements depended on their number. Restore it with num_workers="
+            f"{len(workers)}."
+        )
+    return state
+
+
+def _pack(dataset: IterDataset[Any], context: run.RunContext) -> Program:
+    factory = functools.partial(_open_in_worker, rewrite.with_bounded_reads(dataset), context)
+    return pack_pipeline(factory, dataset)
+
+
+def _open_in_worker(
+    dataset: IterDataset[T], context: run.RunContext, number: int, count: int
+) -> StretchIterator:
+    config.update("py_traceback_filtering", "off")  # The main process does it, and sees all.
+    # Each is the only one: positions are those of the whole.
+    with run.entered(run.RunContext(options=context.options)):
+        iterator = dataset.__iter__()
+    reader: Any = iterator
+    while not isinstance(reader, BoundedReadIterator):
+        (reader,) = reader._parents
+    return StretchIterator(iterator, reader, CountedStates(dataset))
+
+
+def _settings(
+    program: Callable[[], Program],
+    most_workers: int,
+    min_shm_size: int,
+    worker_init_fn: InitFn | None,
+    index: int,
+) -> Any:
+    from wholegrain._engine.connection import WorkerSettings
+    from wholegrain._engine.pickling import dumps_by_value
+    from wholegrain._engine.remote import default_hold_budget
+
+    return WorkerSettings(
+        program=program(),
+        index=index,
+        count=most_workers,
+        buffer_size=1 << 40,  # How far to go is said with each stretch.
+        min_shm_size=min_shm_size,
+        init_fn=None if worker_init_fn is None else dumps_by_value(worker_init_fn),
+        hold_budget=default_hold_budget(most_workers),
+    )
+
+
+def auto_prefetch(
+    ds: IterDataset[T], caps: Caps, worker_init_fn: InitFn | None, sequential_slice: bool
+) -> IterDataset[T]:
+    """Run a pipeline in as many processes as help; see `IterDataset.mp_prefetch`.
+
+    Raises:
+        ValueError: If the elements or their order would depend on the number of workers.
+    """
+    if caps.max_workers is not None and caps.max_workers < 1:
+        raise ValueError(f"`max_workers` has to be at least 1, but got {caps.max_workers}.")
+    if sequential_slice:
+        raise ValueError(
+            'num_workers="auto" keeps the order that the elements have without workers, but with'
+            " `sequential_slice` the order depends on their number. Leave one of them out."
+        )
+    try:
+        CountedStates(ds)
+    except UncountableError as error:
+        raise ValueError(
+            'num_workers="auto" needs a pipeline in which the place of an element tells where it'
+            " comes from, so that its number of workers can change without changing the elements."
+            f" Here it does not: {error}. Put `mp_prefetch` before that stage, do the same on the"
+            " MapDataset before `to_iter_dataset()`, or give the number of workers, with which"
+            " the order of the elements is fixed then."
+        ) from None
+    return AutoPrefetchIterDataset(ds, caps, worker_init_fn)
