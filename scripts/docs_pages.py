@@ -128,9 +128,8 @@ def older_names_page() -> str:
         "| name | is |",
         "|---|---|",
     ]
-    for name in sorted(exported("wholegrain.python"), key=str.lower):
-        lines.append(f"| `{name}` | {_home(name)} |")
-    return "\n".join(lines)
+    names = sorted(exported("wholegrain.python"), key=str.lower)
+    return "\n".join([*lines, *(f"| `{name}` | {_home(name)} |" for name in names)])
 
 
 _OLDER_NAMES = {
