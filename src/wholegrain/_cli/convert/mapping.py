@@ -1,0 +1,313 @@
+"""How records of bytes become rows of columns, and rows become bytes.
+
+Bytes that stay bytes are copied, columns that stay columns keep their types. Between the two:
+
+- "bytes": a row is a column `record` of the bytes themselves; of a folder there is a column `name`
+  too. Nothing is lost, nothing is looked into.
+- "example": a record is a `tf.train.Example`, a column a feature of it.
+- "json": a record is a JSON object, a column a member of it.
+"""
+
+import base64
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from wholegrain._cli import example
+from wholegrain._cli.convert.reading import BytesReader, Reader, arrow
+from wholegrain._cli.errors import BadInput
+from wholegrain._cli.formats import Format
+
+RECORD, NAME = "record", "name"
+_ENDINGS = {"bytes": ".bin", "json": ".json", "example": ".example"}
+
+Update = Callable[[int], None]
+
+
+def choose_rows(reader: Reader, to: Format, asked: str) -> str:
+    """Return how rows become bytes or bytes rows, or raise if that cannot be done."""
+    from_bytes, to_columns = isinstance(reader, BytesReader), to.has_columns
+    if from_bytes != to_columns:
+        if asked not in ("auto", "bytes"):
+            raise BadInput(
+                f"`--rows {asked}` says how columns become bytes or bytes columns, but here"
+                " records stay as they are."
+            )
+        return "bytes"
+    if from_bytes:
+        return "bytes" if asked == "auto" else asked
+    schema = reader.schema
+    is_plain = _has_records(schema)
+    if asked == "bytes" and not is_plain:
+        raise BadInput(
+            f"`--rows bytes` needs the bytes in a column `{RECORD}`, and no others but `{NAME}`;"
+            f" the columns are {', '.join(schema.names)}."
+        )
+    if asked == "auto":
+        asked = "bytes" if is_plain else "json" if to is Format.FOLDER else "example"
+    if asked == "example":
+        for field in schema:
+            _kind_of_column(field)
+    return asked
+
+
+def _has_records(schema: Any) -> bool:
+    types = arrow().types
+    if RECORD not in schema.names or set(schema.names) - {RECORD, NAME}:
+        return False
+    kind = schema.field(RECORD).type
+    if NAME in schema.names and not types.is_string(schema.field(NAME).type):
+        return False
+    return bool(types.is_binary(kind) or types.is_large_binary(kind))
+
+
+def schema_to_write(reader: Reader, to: Format, rows: str, update: Update) -> Any:
+    """Return the columns that are written, or None where bytes are.
+
+    The columns of Examples and of JSON are those of all records together, so all are read.
+    """
+    if not to.has_columns:
+        return None
+    pa = arrow()
+    if not isinstance(reader, BytesReader):
+        return reader.schema
+    if rows == "bytes":
+        fields = [(NAME, pa.string())] if reader.names is not None else []
+        return pa.schema([*fields, (RECORD, pa.binary())])
+    find = _columns_of_examples if rows == "example" else _columns_of_json
+    return find(reader, update)
+
+
+# Rows to bytes.
+
+
+def rows_to_bytes(table: Any, rows: str) -> list[bytes]:
+    """Return a record for each row."""
+    if rows == "bytes":
+        values: list[bytes] = table.column(RECORD).to_pylist()
+        if None in values:
+            raise BadInput(f"A row has no `{RECORD}`: the value is missing.")
+        return values
+    if rows == "json":
+        return [_to_json(row) for row in table.to_pylist()]
+    columns = [
+        (name, _kind_of_column(field), table.column(name).to_pylist())
+        for name, field in zip(table.schema.names, table.schema, strict=True)
+    ]
+    return [_to_example(columns, number) for number in range(table.num_rows)]
+
+
+def _to_example(columns: Sequence[tuple[str, int, list[Any]]], number: int) -> bytes:
+    features: dict[str, example.Feature] = {}
+    for name, kind, values in columns:
+        value = values[number]
+        if value is None:
+            continue  # a missing value is a feature that is not there
+        items = value if isinstance(value, list) else [value]
+        if None in items:
+            raise BadInput(
+                f"A list of the column {name!r} has a missing item, which a tf.train.Example"
+                " cannot have. Use `--rows json`."
+            )
+        if kind == example.BYTES:
+            items = [item.encode() if isinstance(item, str) else item for item in items]
+        elif kind == example.INT64 and items and max(items) >= 1 << 63:
+            raise BadInput(
+                f"The column {name!r} has the number {max(items)}, which is too large for a"
+                " tf.train.Example. Use `--rows json`."
+            )
+        features[name] = kind, items
+    return example.encode(features)
+
+
+def _kind_of_column(field: Any) -> int:
+    """Return the kind of feature that a column becomes, or raise if something would be lost."""
+    types = arrow().types
+    kind = field.type
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        kind = kind.value_type
+    if types.is_integer(kind) or types.is_boolean(kind):
+        return example.INT64
+    if types.is_float16(kind) or types.is_float32(kind):
+        return example.FLOAT
+    if (
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_fixed_size_binary(kind)
+    ):
+        return example.BYTES
+    why = "has floats of 32 bits only" if types.is_float64(kind) else "cannot hold it"
+    raise BadInput(
+        f"The column {field.name!r} is of type {field.type}, and a tf.train.Example {why}. Use"
+        " `--rows json`."
+    )
+
+
+def _to_json(row: dict[str, Any]) -> bytes:
+    text = json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=_json_value)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+# Bytes to rows.
+
+
+def bytes_to_rows(records: Sequence[bytes], rows: str, schema: Any, names: Sequence[str]) -> Any:
+    """Return a table with a row for each record."""
+    pa = arrow()
+    if rows == "bytes":
+        columns: dict[str, Any] = {NAME: names} if NAME in schema.names else {}
+        return pa.table({**columns, RECORD: records}, schema=schema)
+    if rows == "json":
+        parsed = [_from_json(record) for record in records]
+        structs = pa.array(parsed, pa.struct(list(schema)))
+        return pa.Table.from_batches([pa.RecordBatch.from_struct_array(structs)]).cast(schema)
+    decoded = [_from_example(record) for record in records]
+    lists = {field.name: pa.types.is_list(field.type) for field in schema}
+    return pa.table(
+        {
+            name: [_value(features.get(name), is_list) for features in decoded]
+            for name, is_list in lists.items()
+        },
+        schema=schema,
+    )
+
+
+def _value(feature: example.Feature | None, is_list: bool) -> Any:
+    if feature is None:
+        return None
+    return feature[1] if is_list else feature[1][0]
+
+
+def _from_example(record: bytes) -> dict[str, example.Feature]:
+    try:
+        return example.decode(record)
+    except example.NotAnExampleError as error:
+        raise BadInput(f"A record is no tf.train.Example: {error}.") from error
+
+
+def _columns_of_examples(reader: BytesReader, update: Update) -> Any:
+    pa = arrow()
+    kinds: dict[str, int] = {}
+    are_single: dict[str, bool] = {}
+    done = 0
+    for records in reader.read(0, reader.count):
+        for record in records:
+            for name, (kind, values) in _from_example(record).items():
+                if kind and kinds.setdefault(name, kind) != kind:
+                    raise BadInput(
+                        f"The feature {name!r} is a list of {example.KIND_NAMES[kind]} in one"
+                        f" record and of {example.KIND_NAMES[kinds[name]]} in another."
+                    )
+                kinds.setdefault(name, example.BYTES)
+                are_single[name] = are_single.get(name, True) and len(values) == 1
+        done += len(records)
+        update(done)
+    types = {example.BYTES: pa.binary(), example.FLOAT: pa.float32(), example.INT64: pa.int64()}
+    return pa.schema(
+        [
+            (name, types[kind] if are_single[name] else pa.list_(types[kind]))
+            for name, kind in kinds.items()
+        ]
+    )
+
+
+def _columns_of_json(reader: BytesReader, update: Update) -> Any:
+    pa = arrow()
+    schema = pa.schema([])
+    done = 0
+    for records in reader.read(0, reader.count):
+        try:
+            kind = pa.array([_from_json(record) for record in records]).type
+            schema = pa.unify_schemas([schema, pa.schema(list(kind))], promote_options="permissive")
+        except pa.ArrowException as error:
+            raise BadInput(
+                f"The records {done} to {done + len(records) - 1} are no rows of the same"
+                f" columns. Arrow says: {error}"
+            ) from error
+        done += len(records)
+        update(done)
+    return schema
+
+
+def _from_json(record: bytes) -> dict[str, Any]:
+    try:
+        row = json.loads(record, object_hook=_from_base64)
+    except ValueError as error:
+        raise BadInput(f"A record is no JSON: {error}.") from error
+    if not isinstance(row, dict):
+        raise BadInput(f"A record is no JSON object, but a {type(row).__name__}.")
+    return row
+
+
+def _from_base64(members: dict[str, Any]) -> Any:
+    if len(members) == 1 and isinstance(text := members.get("base64"), str):
+        return base64.b64decode(text)
+    return members
+
+
+# Names of files.
+
+
+def file_names(reader: Reader, rows: str, count: int) -> Callable[[int, Any], str]:
+    """Return what names the file of a record, from its number and, if it is one, its row."""
+    if isinstance(reader, BytesReader) and reader.names is not None:
+        names = reader.names
+        return lambda number, row: names[number]
+    if rows == "bytes" and reader.schema is not None and NAME in reader.schema.names:
+        return lambda number, row: str(row)
+    width, ending = max(6, len(str(count - 1))), _ENDINGS[rows]
+    return lambda number, row: f"{number:0{width}d}{ending}"
+
+
+def check_names(reader: Reader, rows: str) -> None:
+    """Raise if the names in a column cannot be those of files in a folder."""
+    if isinstance(reader, BytesReader) or rows != "bytes" or NAME not in reader.schema.names:
+        return
+    seen: set[str] = set()
+    for table in reader.read(0, reader.count):
+        for name in table.column(NAME).to_pylist():
+            bad = not name or name.startswith("/") or "\0" in name or ".." in name.split("/")
+            if bad or os.path.normpath(name) != name:
+                raise BadInput(f"A row has the name {name!r}, which cannot be that of a file.")
+            if name in seen:
+                raise BadInput(f"Two rows have the name {name!r}; files need different ones.")
+            seen.add(name)
+
+
+def chunks_to_write(
+    reader: Reader, to: Format, rows: str, schema: Any, start: int, stop: int
+) -> Iterator[Any]:
+    """Yield what is written: tables, lists of bytes, or of a folder pairs of a name and bytes."""
+    name_of = file_names(reader, rows, reader.count) if to is Format.FOLDER else None
+    at = start
+    chunk: Any
+    for chunk in reader.read(start, stop):
+        if isinstance(reader, BytesReader):
+            names = reader.names[at : at + len(chunk)] if reader.names is not None else ()
+            if to.has_columns:
+                yield bytes_to_rows(chunk, rows, schema, names)
+                at += len(chunk)
+                continue
+            records, given = chunk, [None] * len(chunk)
+        elif to.has_columns:
+            yield chunk
+            continue
+        else:
+            records = rows_to_bytes(chunk, rows)
+            has_names = NAME in chunk.schema.names
+            given = chunk.column(NAME).to_pylist() if has_names else [None] * len(records)
+        if name_of is None:
+            yield records
+        else:
+            pairs = zip(records, given, strict=True)
+            yield [(name_of(at + n, row), record) for n, (record, row) in enumerate(pairs)]
+        at += len(records)

@@ -1,0 +1,198 @@
+"""What a conversion reads: stretches of records, as bytes or as batches of columns."""
+
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from wholegrain._cli.errors import BadInput
+from wholegrain._cli.formats import Format, Found, open_source
+from wholegrain.sources._errors import CorruptFileError, missing_file
+from wholegrain.sources._optional import require
+
+# Records that are read together: what is written does not depend on it.
+_RECORDS_AT_ONCE = 256
+SINGLE_ARRAY = "value"
+
+
+def arrow() -> Any:
+    """Return pyarrow, or say what to install."""
+    return require("pyarrow", extra="parquet", purpose="Converting columns")
+
+
+class BytesReader:
+    """Records of bytes; of a folder, with their names."""
+
+    schema: Any = None
+
+    def __init__(self, found: Found) -> None:
+        self._source = open_source(found)
+        self.names: list[str] | None = self._source.names if found.format is Format.FOLDER else None
+        self.count = len(self._source)
+
+    def read(self, start: int, stop: int) -> Iterator[list[bytes]]:
+        """Yield the records from `start` to `stop - 1`, some at a time."""
+        for at in range(start, stop, _RECORDS_AT_ONCE):
+            yield self._source.__getitems__(np.arange(at, min(at + _RECORDS_AT_ONCE, stop)))
+
+
+class ColumnsReader:
+    """Rows of Parquet and Arrow files, as Arrow keeps them: no type is lost on the way."""
+
+    def __init__(self, found: Found) -> None:
+        opener = _ParquetFile if found.format is Format.PARQUET else _ArrowFile
+        self._files = [opener(file) for file in found.files]
+        first = self._files[0]
+        for file in self._files[1:]:
+            if not file.schema.equals(first.schema):
+                raise BadInput(
+                    f"The files of one conversion need the same columns, but {first.path!r} has"
+                    f" {_described(first.schema)}, and {file.path!r} {_described(file.schema)}."
+                )
+        if len(set(first.schema.names)) < len(first.schema.names):
+            raise BadInput(f"{first.path!r} has several columns of one name: {first.schema.names}.")
+        self.schema = _plain_schema(first.schema)
+        self._pieces = [
+            (file, piece, rows)
+            for file in self._files
+            for piece, rows in enumerate(file.piece_rows)
+        ]
+        self._ends = np.cumsum([rows for _, _, rows in self._pieces], dtype=np.int64)
+        self.count = int(self._ends[-1]) if self._pieces else 0
+
+    def read(self, start: int, stop: int) -> Iterator[Any]:
+        """Yield tables of the rows from `start` to `stop - 1`."""
+        number = int(self._ends.searchsorted(start, side="right"))
+        while start < stop:
+            file, piece, rows = self._pieces[number]
+            first = int(self._ends[number]) - rows
+            until = min(stop, first + rows)
+            if until > start:
+                table = _plain(file.read(piece), self.schema)
+                yield table.slice(start - first, until - start)
+            start, number = until, number + 1
+
+
+class _ParquetFile:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        parquet = require("pyarrow.parquet", extra="parquet", purpose="Converting Parquet files")
+        with _explained(path, "a Parquet"):
+            self._file = parquet.ParquetFile(path, memory_map=False)
+            metadata = self._file.metadata
+            self.schema = self._file.schema_arrow
+            groups = range(metadata.num_row_groups)
+            self.piece_rows = [int(metadata.row_group(group).num_rows) for group in groups]
+
+    def read(self, piece: int) -> Any:
+        with _explained(self.path, "a Parquet"):
+            return self._file.read_row_group(piece, use_threads=False)
+
+
+class _ArrowFile:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        pa = arrow()
+        ipc = require("pyarrow.ipc", extra="arrow", purpose="Converting Arrow files")
+        with _explained(path, "an Arrow"):
+            memory = pa.memory_map(path).read_buffer()
+            if memory[:6].to_pybytes() == b"ARROW1":
+                reader = ipc.open_file(pa.BufferReader(memory))
+                batches = [reader.get_batch(piece) for piece in range(reader.num_record_batches)]
+            else:
+                reader = ipc.open_stream(pa.BufferReader(memory))
+                batches = list(reader)
+            self.schema = reader.schema
+            self._batches = batches
+            self.piece_rows = [int(batch.num_rows) for batch in batches]
+
+    def read(self, piece: int) -> Any:
+        batch = self._batches[piece]
+        with _explained(self.path, "an Arrow"):
+            batch.validate(full=True)  # what comes next trusts lengths and offsets
+        return arrow().Table.from_batches([batch])
+
+
+@contextlib.contextmanager
+def _explained(path: str, what: str) -> Iterator[None]:
+    """Name the file in what Arrow raises about it."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise missing_file(path) from error
+    except (arrow().ArrowException, OSError, UnicodeDecodeError) as error:
+        raise CorruptFileError(
+            f"{path!r} cannot be read as {what} file; it may be damaged, cut off or of another"
+            f" format. Arrow says: {error}"
+        ) from error
+
+
+class ArraysReader:
+    """The entries of NumPy's arrays, as columns; those of several axes as lists."""
+
+    def __init__(self, found: Found) -> None:
+        self._source = open_source(found)
+        self.count = len(self._source)
+        if not self.count:
+            raise BadInput(f"{found.path!r} has no entries to convert.")
+        self.schema = self._table(self._source.__getitems__([0])).schema
+
+    def _table(self, entries: Sequence[Any]) -> Any:
+        rows = [entry if isinstance(entry, dict) else {SINGLE_ARRAY: entry} for entry in entries]
+        return arrow().table(
+            {name: _column(np.stack([row[name] for row in rows])) for name in rows[0]}
+        )
+
+    def read(self, start: int, stop: int) -> Iterator[Any]:
+        """Yield tables of the entries from `start` to `stop - 1`."""
+        for at in range(start, stop, _RECORDS_AT_ONCE):
+            indices = np.arange(at, min(at + _RECORDS_AT_ONCE, stop))
+            yield self._table(self._source.__getitems__(indices))
+
+
+def _column(array: Any) -> Any:
+    pa = arrow()
+    if array.dtype.kind == "U" and array.ndim == 1:
+        return pa.array(array.tolist())
+    try:
+        column = pa.array(np.ascontiguousarray(array).ravel())
+    except pa.ArrowException as error:
+        raise BadInput(f"Arrays of {array.dtype} cannot become columns: {error}.") from error
+    for size in reversed(array.shape[1:]):
+        column = pa.FixedSizeListArray.from_arrays(column, int(size))
+    return column
+
+
+Reader = BytesReader | ColumnsReader | ArraysReader
+
+
+def open_reader(found: Found) -> Reader:
+    """Return what reads the records that were found."""
+    if found.format is Format.NPY:
+        return ArraysReader(found)
+    return ColumnsReader(found) if found.format.has_columns else BytesReader(found)
+
+
+@functools.lru_cache(maxsize=1)
+def shared_reader(path: str, kind: Format, files: tuple[str, ...]) -> Reader:
+    """Return the reader of a source, the same one for all shards that a process writes."""
+    return open_reader(Found(path, kind, list(files)))
+
+
+def _plain_schema(schema: Any) -> Any:
+    """Return a schema without dictionaries, which would differ from file to file."""
+    pa = arrow()
+    for number, field in enumerate(schema):
+        if pa.types.is_dictionary(field.type):
+            schema = schema.set(number, field.with_type(field.type.value_type))
+    return schema
+
+
+def _plain(table: Any, schema: Any) -> Any:
+    return table if table.schema.equals(schema) else table.cast(schema)
+
+
+def _described(schema: Any) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)

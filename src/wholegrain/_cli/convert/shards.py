@@ -1,0 +1,153 @@
+"""What one process does for one shard: write it, and compare it with the source."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wholegrain._cli.convert.files import sync, sync_folder, temporary_name, write_whole
+from wholegrain._cli.convert.mapping import chunks_to_write
+from wholegrain._cli.convert.plan import Plan, Shard
+from wholegrain._cli.convert.reading import Reader, arrow, open_reader, shared_reader
+from wholegrain._cli.convert.writing import finish, open_writer
+from wholegrain._cli.formats import Format, Found
+from wholegrain._core.difference import difference
+
+_PROGRESS = "progress"
+_FILES = "files"
+
+
+def new_progress(plan: Plan) -> npt.NDArray[np.int64]:
+    """Return the number of records done of each shard, which all processes see."""
+    path = plan.work / _PROGRESS
+    path.write_bytes(bytes(8 * len(plan.shards)))
+    return _progress(path, len(plan.shards))
+
+
+def _progress(path: Path, shards: int) -> npt.NDArray[np.int64]:
+    return np.asarray(np.memmap(path, np.int64, "r+", shape=(shards,)))
+
+
+def files_folder(plan: Plan) -> Path:
+    """Return where the files of a folder lie until all are there."""
+    return plan.work / _FILES
+
+
+def done_path(plan: Plan, shard: Shard) -> Path:
+    """Return the file which is there when the shard is finished."""
+    if plan.format is Format.FOLDER:
+        return plan.work / f"done-{shard.number:05d}"
+    return plan.work / shard.name
+
+
+def _reader(plan: Plan) -> Reader:
+    return shared_reader(plan.source.path, plan.source.format, tuple(plan.source.files))
+
+
+def _schema(plan: Plan) -> Any:
+    return None if plan.schema is None else arrow().ipc.read_schema(arrow().py_buffer(plan.schema))
+
+
+def _chunks(plan: Plan, shard: Shard) -> Iterator[Any]:
+    """Yield what the shard consists of; count it as it is taken."""
+    counted = _progress(plan.work / _PROGRESS, len(plan.shards))
+    done = 0
+    for chunk in chunks_to_write(
+        _reader(plan), plan.format, plan.rows, _schema(plan), shard.start, shard.stop
+    ):
+        yield chunk
+        done += len(chunk)
+        counted[shard.number] = done
+
+
+class WriteShard:
+    """Writes a shard, under another name until it is finished."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def __call__(self, number: int) -> int:
+        plan = self._plan
+        shard = plan.shards[number]
+        path = done_path(plan, shard)
+        if plan.format is Format.FOLDER:
+            _write_files(plan, shard)
+            write_whole(path, b"")
+        else:
+            temporary = temporary_name(path)
+            writer = open_writer(temporary, plan.format, _schema(plan))
+            for chunk in _chunks(plan, shard):
+                writer.write(chunk)
+            finish(writer, temporary)
+            os.rename(temporary, path)
+        sync_folder(plan.work)
+        return number
+
+
+def _write_files(plan: Plan, shard: Shard) -> None:
+    root = files_folder(plan)
+    folders = {root}
+    for chunk in _chunks(plan, shard):
+        for name, record in chunk:
+            path = root / name
+            if path.parent not in folders:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                folders.add(path.parent)
+            temporary = temporary_name(path)
+            temporary.write_bytes(record)
+            sync(temporary)
+            os.rename(temporary, path)
+    for folder in folders:
+        sync_folder(folder)
+
+
+class CompareShard:
+    """Reads a shard, and says how it differs from the source; an empty text if it does not."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def __call__(self, number: int) -> str:
+        plan = self._plan
+        shard = plan.shards[number]
+        if plan.format is Format.FOLDER:
+            return _compare_files(plan, shard)
+        path = done_path(plan, shard)
+        found = open_reader(Found(str(path), plan.format, [str(path)]))
+        expected = shard.stop - shard.start
+        if found.count != expected:
+            return f"{shard.name!r} has {found.count} records instead of {expected}."
+        at = 0
+        for chunk in _chunks(plan, shard):
+            for other in found.read(at, at + len(chunk)):
+                here = len(other)
+                problem = _compare(chunk[:here], other, shard.start + at)
+                if problem:
+                    return f"{shard.name!r} differs from the source: {problem}"
+                chunk, at = chunk[here:], at + here
+        return ""
+
+
+def _compare(expected: Any, found: Any, first: int) -> str:
+    if isinstance(expected, list):
+        for number, (one, other) in enumerate(zip(expected, found, strict=True), first):
+            if one != other:
+                return f"record {number} has other bytes ({len(other)} for {len(one)})."
+        return ""
+    if expected.equals(found):
+        return ""
+    # Not equal may be a NaN, which is not equal to itself.
+    problem = difference(expected.to_pydict(), found.to_pydict())
+    return f"among the rows from {first} on, {problem}." if problem else ""
+
+
+def _compare_files(plan: Plan, shard: Shard) -> str:
+    root = files_folder(plan)
+    for chunk in _chunks(plan, shard):
+        for name, record in chunk:
+            if (root / name).read_bytes() != record:
+                return f"The file {name!r} differs from the source."
+    return ""
