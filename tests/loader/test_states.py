@@ -56,6 +56,17 @@ def _state_after(loader: wg.DataLoader, count: int) -> bytes:
 # Saving and restoring.
 
 
+@pytest.mark.parametrize("worker_count", [0, 2])
+def test_a_state_is_json_laid_out_by_lines(worker_count: int) -> None:
+    shard = ShardOptions(shard_index=1, shard_count=3)
+    sampler = IndexSampler(30, shard_options=shard, shuffle=True, num_epochs=1, seed=1)
+    with iter(_loader(range(30), sampler=sampler, worker_count=worker_count)) as it:
+        for _ in range(3):
+            text = it.get_state().decode()
+            assert text == json.dumps(json.loads(text), indent=4)
+            next(it)
+
+
 def test_a_state_says_what_was_handed_out_and_of_which_data() -> None:
     it = iter(_loader(RangeDataSource(0, 10, 1), _Odd()))
     next(it)

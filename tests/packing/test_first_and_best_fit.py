@@ -202,8 +202,18 @@ def test_an_empty_element_takes_its_place_too(pack: Any) -> None:
 @both
 def test_a_state_of_another_dataset_is_refused(pack: Any) -> None:
     it = iter(packed(pack, LENGTHS))
-    it.set_state({"parent": {"next_index": 0}, "next_row": 3, "counter": 3})
-    with pytest.raises(ValueError, match=r"3 rows .* another dataset"):
+    next(it)
+    before = it.get_state()
+    for next_row, counter, message in [
+        (3, 3, "3 rows of a packed batch were read, and more follow; but with num_packing_bins=3"),
+        (2, 1, "2 rows of a packed batch were read, but only 1"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            it.set_state({"parent": {"next_index": 0}, "next_row": next_row, "counter": counter})
+        assert it.get_state() == before
+    # Only packing shows that the last batch has a single row.
+    it.set_state({"parent": {"next_index": 15}, "next_row": 2, "counter": 8})
+    with pytest.raises(ValueError, match=r"2 rows .* another dataset"):
         next(it)
 
 

@@ -1,7 +1,8 @@
 """States: small trees of numbers that say where an iterator stands."""
 
+import functools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,17 @@ def copy_state(state: Any) -> Any:
             for value in state
         ]
     return state
+
+
+def copier(state: Any) -> Callable[[], Any]:
+    """Return a function without arguments that copies `state`, as often as it is called.
+
+    It is worth it for a state that is kept for a while: whether there is anything in it that
+    could change is looked up once.
+    """
+    if type(state) is dict and not any(type(v) is dict or type(v) is list for v in state.values()):
+        return state.copy
+    return functools.partial(copy_state, state)
 
 
 class WrongStateError(ValueError, KeyError):

@@ -1,10 +1,10 @@
 """Sequences packed into rows of a fixed length, so that little of them is padding."""
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from wholegrain._core.state import copy_state
+from wholegrain._core.state import WrongStateError, copier
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
@@ -156,7 +156,8 @@ class PackingDatasetIterator(TransformIterator[Row]):
         self._waiting: list[Any] = []  # elements that are not yet in a row
         # The parent's states before the first element of the batch that is being handed out
         # (between batches: the next one), of the one that is being filled, and of `_waiting`.
-        self._start: State | None = None
+        # The first one is asked for by users, and may be asked for often.
+        self._start: Callable[[], State] = self.parent.get_state
         self._filling_start: State | None = None
         self._waiting_start: State | None = None
 
@@ -170,7 +171,7 @@ class PackingDatasetIterator(TransformIterator[Row]):
             self._counter += 1
             if self._next_row == len(self._order):
                 self._emitting = None
-                self._start = self._filling_start
+                self._start = self._copies_of(self._filling_start)
                 self._next_row = 0
             return row
         except Exception as error:
@@ -182,7 +183,7 @@ class PackingDatasetIterator(TransformIterator[Row]):
         while self._waiting or self._read():
             if self._filling is None:
                 self._start_filling()
-                self._start = self._filling_start
+                self._start = self._copies_of(self._filling_start)
             assert self._filling is not None
             self._filling.add(self._waiting)
             if self._waiting:
@@ -231,6 +232,9 @@ class PackingDatasetIterator(TransformIterator[Row]):
             )
         self._emitting = packed
 
+    def _copies_of(self, start: State | None) -> Callable[[], State]:
+        return self.parent.get_state if start is None else copier(start)
+
     def get_packed_batch_size_bytes(self) -> int:
         """Return the memory that the rows of one packed batch take.
 
@@ -246,11 +250,22 @@ class PackingDatasetIterator(TransformIterator[Row]):
         return batch.nbytes
 
     def get_state(self) -> State:
-        start = self.parent.get_state() if self._start is None else copy_state(self._start)
-        return {"parent": start, "next_row": self._next_row, "counter": self._counter}
+        return {"parent": self._start(), "next_row": self._next_row, "counter": self._counter}
 
     def check_state(self, state: State) -> None:
         self.check_parts(state, "parent", "next_row", "counter")
+        # How many rows a batch has shows when it is packed again; but it has no more than bins.
+        if state["next_row"] and state["next_row"] >= self._plan.num_bins:
+            raise WrongStateError(
+                f"The state says that {state['next_row']} rows of a packed batch were read, and"
+                f" more follow; but with num_packing_bins={self._plan.num_bins} it has no more than"
+                f" {self._plan.num_bins}. Was it taken from another pipeline?"
+            )
+        if state["next_row"] > state["counter"]:
+            raise WrongStateError(
+                f"The state says that {state['next_row']} rows of a packed batch were read, but"
+                f" only {state['counter']} rows of all batches. Was it changed?"
+            )
 
     def set_state(self, state: State) -> None:
         self.check_state(state)
