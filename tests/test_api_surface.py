@@ -25,9 +25,7 @@ _LEFT_OUT = {
     "grain.monitoring": "a module of Grain's inside that is visible by accident",
     "grain.experimental.WithOptionsMapDataset": "in a docstring only: Grain has no such class",
 }
-_NOT_YET = {
-    "grain.experimental.get_execution_summary": "comes with the timing of stages",
-}
+_NOT_YET: dict[str, str] = {}
 # Parameters and fields that are in the recording and not here, and why.
 _WITHOUT_PARAMETERS = {
     "grain.experimental.PackAndBatchOperation": {

@@ -8,6 +8,7 @@ Example:
 """
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from wholegrain import constants as constants
@@ -64,3 +65,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_MODULES, *_NAMES})
+
+
+if os.environ.get("ENABLE_PYGRAIN_PROMETHEUS_TELEMETRY", "").lower() == "true":
+    importlib.import_module("wholegrain._observe.prometheus").start()

@@ -35,6 +35,7 @@ from wholegrain._graph.specs import get_element_spec as get_element_spec
 from wholegrain._graph.thread_iterator import (
     ThreadPrefetchDatasetIterator as ThreadPrefetchDatasetIterator,
 )
+from wholegrain._observe.summary import get_execution_summary as get_execution_summary
 from wholegrain._packing.concat_split import BOSHandling as BOSHandling
 from wholegrain._packing.pack_and_batch import PackAndBatchOperation as PackAndBatchOperation
 from wholegrain.checkpoint.elastic import ElasticIterator as ElasticIterator

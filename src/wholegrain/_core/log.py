@@ -13,3 +13,17 @@ def logger() -> logging.Logger:
     import logging  # Takes a while to import, and most programs never hear from us.
 
     return logging.getLogger("wholegrain")
+
+
+def say(text: str) -> None:
+    """Log what the user has asked for, at level info; where that is not shown, print it."""
+    import logging
+    import sys
+
+    log = logger()
+    if log.isEnabledFor(logging.INFO) and log.hasHandlers():
+        log.info("%s", text)
+    else:
+        print(text, file=sys.stderr, flush=True)
+    if "google.colab" in sys.modules:
+        print(text)

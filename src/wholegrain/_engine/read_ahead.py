@@ -20,6 +20,7 @@ The order and the position never depend on any of this.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -226,6 +227,13 @@ class ReadAhead(Generic[T]):
             self._chunk_size = self._thread_chunk(cost)
             self._held = cost.count
             self._employ()
+
+    @property
+    def ready_count(self) -> int:
+        """How many elements have been read that stand next in order."""
+        with self._lock:
+            done = itertools.takewhile(lambda ticket: ticket.chunk is not None, self._tickets)
+            return sum(0 if isinstance(t.chunk, Failure) else len(t.chunk or ()) for t in done)
 
     # The readers' side.
 

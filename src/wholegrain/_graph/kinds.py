@@ -184,8 +184,9 @@ class IterNode(IterDataset[T]):
     """An iterable node of our own: it defines `open`."""
 
     def __iter__(self) -> DatasetIterator[T]:
-        with run.opening(self):
-            iterator = self.open()
+        with run.opening(self) as context:
+            watch = context.watch
+            iterator = self.open() if watch is None else watch.open(self)
         iterator.opened_from = self
         return iterator
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from wholegrain._graph import tracking
 from wholegrain.options import DatasetOptions
 
 
@@ -17,11 +18,13 @@ class RunContext:
         options: The options of all stages, merged.
         worker_index: Which of the workers this is.
         worker_count: Among how many the elements are dealt out.
+        watch: Opens its iterators with clocks around them; None, as a rule: nobody watches.
     """
 
     options: DatasetOptions = dataclasses.field(default_factory=DatasetOptions)
     worker_index: int = 0
     worker_count: int = 1
+    watch: tracking.Watch | None = dataclasses.field(default=None, compare=False)
 
 
 _PLAIN_RUN = RunContext()
@@ -41,7 +44,8 @@ def opening(dataset: Any) -> Iterator[RunContext]:
     if context is not None:
         yield context
         return
-    with entered(RunContext(options=gather_options(dataset) or DatasetOptions())) as new:
+    options = gather_options(dataset) or DatasetOptions()
+    with entered(RunContext(options=options, watch=tracking.begin(dataset, options))) as new:
         yield new
 
 

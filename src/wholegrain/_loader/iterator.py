@@ -32,6 +32,11 @@ class DataLoaderIterator:
     ) -> None:
         self._data_loader = data_loader
         self._iterator = data_loader._dataset.__iter__()  # noqa: SLF001
+        metrics: list[Any] | None = getattr(self._iterator, "metrics", None)
+        if metrics:  # Only where they were asked for.
+            from wholegrain._observe.prometheus import LOADER_GET_NEXT
+
+            metrics.append(LOADER_GET_NEXT)
         if state is not None:
             if validate_state:
                 self._validate(state)

@@ -249,6 +249,12 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
             self._reader = self._new_reader(self._end)
             self._reader.start()
 
+    @property
+    def ready_count(self) -> int:
+        """How many elements can be had without waiting."""
+        ahead = 0 if self._reader is None else self._reader.ready_count
+        return self._count - self._cursor + ahead
+
     def _drop_reader(self) -> None:
         if self._reader is not None:
             self._finalizer.detach()

@@ -1,0 +1,80 @@
+"""Whether a run is watched, and for what. A run that nobody watches has no clock in it at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from wholegrain._core.config import config
+from wholegrain.options import DatasetOptions, ExecutionTrackingMode
+
+if TYPE_CHECKING:
+    from wholegrain._graph.iterator import DatasetIterator
+
+TELEMETRY_VARIABLE = "ENABLE_PYGRAIN_PROMETHEUS_TELEMETRY"
+
+
+@dataclasses.dataclass(frozen=True)
+class Aims:
+    """What a run is watched for.
+
+    Args:
+        timing: An execution summary.
+        debug: Logging it from time to time.
+        visualization: Logging the graph at the first element; None if not.
+        telemetry: Metrics for Prometheus.
+        annotate: Events in a trace of the jax profiler.
+    """
+
+    timing: bool = False
+    debug: bool = False
+    visualization: str | None = None
+    telemetry: bool = False
+    annotate: bool = False
+
+    @property
+    def all_stages(self) -> bool:
+        """Whether every stage counts, or those that metrics are about are enough."""
+        return self.timing or self.visualization is not None or self.annotate
+
+
+NOTHING = Aims()
+
+
+class Watch:
+    """Opens the iterators of a run that is watched; see `wholegrain._observe.watch`."""
+
+    def open(self, node: Any) -> DatasetIterator[Any]:
+        """Open an iterator of a stage."""
+        raise NotImplementedError
+
+
+def aims_of(options: DatasetOptions) -> Aims:
+    """Return what a run with these options is to be watched for, here and now."""
+    debug = bool(config.py_debug_mode)
+    return Aims(
+        timing=debug or options.execution_tracking_mode is ExecutionTrackingMode.STAGE_TIMING,
+        debug=debug,
+        visualization=config.py_dataset_visualization_output_dir,
+        telemetry=os.environ.get(TELEMETRY_VARIABLE, "").lower() == "true",
+        annotate=_is_traced(),
+    )
+
+
+def begin(dataset: Any, options: DatasetOptions) -> Watch | None:
+    """Return what watches a run that begins; None if nobody wants to."""
+    aims = aims_of(options)
+    if aims == NOTHING:
+        return None
+    watch: Watch = importlib.import_module("wholegrain._observe.watch").Run(dataset, aims)
+    return watch
+
+
+def _is_traced() -> bool:
+    """Say whether a trace of the jax profiler is being taken."""
+    profiler = sys.modules.get("jax.profiler")
+    is_enabled = getattr(getattr(profiler, "TraceAnnotation", None), "is_enabled", None)
+    return bool(is_enabled and is_enabled())

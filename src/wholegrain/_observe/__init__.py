@@ -1,0 +1,1 @@
+"""Watching a pipeline from outside: knows the graph, and nothing here exists unless asked for."""

@@ -1,0 +1,150 @@
+"""Where the stages of a run write what they measure: a table that other processes can read."""
+
+from __future__ import annotations
+
+import dataclasses
+import mmap
+import os
+import threading
+
+NOTHING_YET = 2**63 - 1
+"""The least time of a stage that has made no element."""
+
+_MAX_STAGES = 1024
+_ROW_BYTES = 2048
+_CELLS = 10
+_CONSUMER, _PREFETCH, _TOTAL, _MIN, _MAX, _COUNT, _BYTES, _NAME, _SPEC, _USED = range(_CELLS)
+_TEXT_START = 8 * _CELLS
+_NAME_BYTES = 600
+_SPEC_BYTES = _ROW_BYTES - _TEXT_START - _NAME_BYTES
+
+
+@dataclasses.dataclass
+class StageTimes:
+    """What was measured in one stage."""
+
+    name: str
+    consumer: int
+    is_prefetch: bool
+    total_ns: int
+    min_ns: int
+    max_ns: int
+    elements: int
+    nbytes: int
+    spec: str
+
+
+class Board:
+    """A row for each stage, in memory or in a file that several processes map.
+
+    Only one process writes. Others may read at any time, and see each number as of now.
+
+    Args:
+        path: Of the file; None for memory of this process alone.
+    """
+
+    def __init__(self, path: str | None = None) -> None:
+        self._lock = threading.Lock()
+        self._rows = 0
+        size = _MAX_STAGES * _ROW_BYTES
+        if path is None:
+            # Pages that nobody writes to cost nothing.
+            self._bytes = memoryview(mmap.mmap(-1, size))
+        else:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                os.ftruncate(descriptor, size)
+                self._bytes = memoryview(mmap.mmap(descriptor, size))
+            finally:
+                os.close(descriptor)
+        self._cells = self._bytes.cast("q")
+
+    def add(self, name: str, consumer: int, is_prefetch: bool) -> int:
+        """Add a stage that gives its elements to `consumer`; return its row. -1 if it is full."""
+        with self._lock:
+            if self._rows == _MAX_STAGES:
+                return -1
+            row = self._rows
+            self._rows += 1
+            at = row * _ROW_BYTES // 8
+            self._cells[at + _CONSUMER] = consumer
+            self._cells[at + _PREFETCH] = is_prefetch
+            # A process before this one may have written here: what it measured counts.
+            if not self._cells[at + _USED]:
+                self._cells[at + _MIN] = NOTHING_YET
+            self._write(row, _NAME, 0, name, _NAME_BYTES)
+            self._cells[at + _USED] = 1
+            return row
+
+    def rename(self, row: int, name: str) -> None:
+        """Give a stage another name."""
+        self._write(row, _NAME, 0, name, _NAME_BYTES)
+
+    def describe(self, row: int, spec: str) -> None:
+        """Say what the elements of a stage look like."""
+        self._write(row, _SPEC, _NAME_BYTES, spec, _SPEC_BYTES)
+
+    def _write(self, row: int, cell: int, offset: int, text: str, limit: int) -> None:
+        data = text.encode()[:limit]
+        start = row * _ROW_BYTES + _TEXT_START + offset
+        self._bytes[start : start + len(data)] = data
+        self._cells[row * _ROW_BYTES // 8 + cell] = len(data)
+
+    def record(self, row: int, elapsed_ns: int, elements: int, nbytes: int) -> None:
+        """Count the time of some elements in a stage."""
+        at = row * _ROW_BYTES // 8
+        cells = self._cells
+        with self._lock:
+            cells[at + _TOTAL] += elapsed_ns
+            if elements:
+                each = elapsed_ns // elements
+                if each < cells[at + _MIN]:
+                    cells[at + _MIN] = each
+                if each > cells[at + _MAX]:
+                    cells[at + _MAX] = each
+                cells[at + _COUNT] += elements
+                cells[at + _BYTES] += nbytes
+
+    def take_back(self, row: int, elements: int) -> None:
+        """Count elements as not made."""
+        with self._lock:
+            self._cells[row * _ROW_BYTES // 8 + _COUNT] -= elements
+
+    def stages(self) -> list[StageTimes]:
+        """Return all rows as they are now."""
+        return _read_rows(self._bytes)
+
+
+def read_file(path: str) -> list[StageTimes]:
+    """Return all rows of a board that another process writes."""
+    try:
+        with open(path, "rb") as file:
+            return _read_rows(memoryview(file.read()))
+    except (OSError, ValueError):
+        return []
+
+
+def _read_rows(data: memoryview) -> list[StageTimes]:
+    cells = data.cast("q")
+    rows = []
+    for row in range(_MAX_STAGES):
+        values = cells[row * _ROW_BYTES // 8 : row * _ROW_BYTES // 8 + _CELLS].tolist()
+        if not values[_USED]:
+            break
+        text = row * _ROW_BYTES + _TEXT_START
+        name = bytes(data[text : text + values[_NAME]])
+        spec = bytes(data[text + _NAME_BYTES : text + _NAME_BYTES + values[_SPEC]])
+        rows.append(
+            StageTimes(
+                name=name.decode(errors="replace"),
+                consumer=values[_CONSUMER],
+                is_prefetch=bool(values[_PREFETCH]),
+                total_ns=values[_TOTAL],
+                min_ns=values[_MIN],
+                max_ns=values[_MAX],
+                elements=values[_COUNT],
+                nbytes=values[_BYTES],
+                spec=spec.decode(errors="replace"),
+            )
+        )
+    return rows

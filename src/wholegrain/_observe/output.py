@@ -1,0 +1,73 @@
+"""The end of a watched pipeline, where the elements come out."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from wholegrain._core.log import say
+from wholegrain._core.tracebacks import keep_user_frames
+from wholegrain._core.types import T
+from wholegrain._graph.iterator import DatasetIterator
+from wholegrain._observe.prometheus import NEXT_DURATION, Metric
+from wholegrain._observe.timing import ForwardingIterator
+
+if TYPE_CHECKING:
+    from wholegrain._observe.watch import Run
+
+_LOG_EVERY_S = 60.0
+
+
+class OutputIterator(ForwardingIterator[T]):
+    """Gives the elements of a watched pipeline, and tells what has been seen."""
+
+    def __init__(self, iterator: DatasetIterator[T], run: Run) -> None:
+        super().__init__(iterator)
+        self.run = run
+        """What is known of the run."""
+        self._is_drawn = run.aims.visualization is None
+        self._log_at = time.monotonic() + _LOG_EVERY_S if run.aims.debug else float("inf")
+        self.metrics: list[Metric] = [NEXT_DURATION] if run.aims.telemetry else []
+        """What counts how long each `next` takes."""
+
+    def __next__(self) -> T:
+        try:
+            if not self._is_drawn:
+                self._refuse_folder()
+            started = time.perf_counter_ns()
+            element = next(self._iterator)
+            for metric in self.metrics:
+                metric.observe(time.perf_counter_ns() - started)
+            self._after_elements()
+            return element
+        except Exception as error:
+            keep_user_frames(error)
+            raise
+
+    def take(self, count: int) -> list[T]:
+        if not self._is_drawn:
+            self._refuse_folder()
+        elements = self._iterator.take(count)
+        self._after_elements()
+        return elements
+
+    def _after_elements(self) -> None:
+        if not self._is_drawn:
+            from wholegrain._observe.visualize import draw
+
+            self._is_drawn = True
+            say(draw(self.run))
+        if time.monotonic() >= self._log_at:
+            from wholegrain._observe.summary import execution_summary, pretty_format_summary
+
+            self._log_at = time.monotonic() + _LOG_EVERY_S
+            summary = pretty_format_summary(execution_summary(self.run))
+            say(f"Execution summary:\n{summary}")
+
+    def _refuse_folder(self) -> None:
+        folder = self.run.aims.visualization
+        if folder:
+            raise NotImplementedError(
+                "`py_dataset_visualization_output_dir` takes '', which logs the graph of the"
+                f" pipeline, but got {folder!r}: writing it to a directory is not implemented."
+            )

@@ -1,0 +1,298 @@
+"""Where the time of a run went: `get_execution_summary`, and the table that shows it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from wholegrain._observe.board import NOTHING_YET, StageTimes
+from wholegrain._observe.output import OutputIterator
+from wholegrain._observe.watch import Run
+
+
+@dataclasses.dataclass
+class Node:
+    """One stage of a pipeline, and what was measured there. Times are in nanoseconds.
+
+    Attributes:
+        id: 0 for the output; then the stages behind it, depth first.
+        name: What the stage does.
+        inputs: The ids of the stages it reads from.
+        wait_time_ratio: Its share of the time that the consumer waited. All shares make 1.
+        total_processing_time_ns: Its own time, without that of its inputs.
+        min_processing_time_ns: The least for an element; 2**63 - 1 if there was none.
+        max_processing_time_ns: The most for an element.
+        num_produced_elements: How many elements it has made.
+        output_spec: What they look like.
+        is_output: Whether it is the last stage.
+        is_prefetch: Whether what stands behind it runs by itself, in threads or processes.
+        bytes_consumed: What a prefetching stage has taken in.
+        bytes_produced: What it has given out.
+    """
+
+    id: int
+    name: str
+    inputs: list[int]
+    wait_time_ratio: float = 0.0
+    total_processing_time_ns: int = 0
+    min_processing_time_ns: int = NOTHING_YET
+    max_processing_time_ns: int = 0
+    num_produced_elements: int = 0
+    output_spec: str = ""
+    is_output: bool = False
+    is_prefetch: bool = False
+    bytes_consumed: int = 0
+    bytes_produced: int = 0
+
+
+@dataclasses.dataclass
+class ExecutionSummary:
+    """What was measured in all stages of a pipeline, in this process and in workers.
+
+    Attributes:
+        nodes: The stages by their ids.
+    """
+
+    nodes: dict[int, Node]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the same in dicts, lists, numbers and strings."""
+        return dataclasses.asdict(self)
+
+    def __str__(self) -> str:
+        return pretty_format_summary(self)
+
+
+@dataclasses.dataclass
+class Tree:
+    """A stage with those it reads from."""
+
+    times: StageTimes
+    inputs: list[Tree]
+
+
+def get_execution_summary(iterator: Any) -> ExecutionSummary:
+    """Return where the time of a pipeline went so far, stage by stage.
+
+    The pipeline has to be tracked: with
+    `DatasetOptions(execution_tracking_mode=ExecutionTrackingMode.STAGE_TIMING)`, or by
+    `config.update("py_debug_mode", True)`, before the iterator is made.
+
+    Args:
+        iterator: Of a dataset or a DataLoader.
+
+    Raises:
+        ValueError: If the pipeline is not tracked.
+    """
+    run = run_of(iterator)
+    if run is None or not run.aims.timing:
+        raise ValueError(
+            "There is no execution summary: the pipeline is not tracked. Before making the"
+            " iterator, add `WithOptionsIterDataset(ds, DatasetOptions(execution_tracking_mode="
+            "ExecutionTrackingMode.STAGE_TIMING))`, or call `config.update('py_debug_mode', True)`."
+        )
+    return execution_summary(run)
+
+
+def run_of(iterator: Any) -> Run | None:
+    """Return what watches the run of an iterator; None if nobody does."""
+    if isinstance(iterator, OutputIterator):
+        return iterator.run
+    inner = [getattr(iterator, name, None) for name in ("_iterator", "base_iterator")]
+    for parent in [*inner, *getattr(iterator, "_parents", ())]:
+        run = None if parent is None else run_of(parent)
+        if run is not None:
+            return run
+    return None
+
+
+def execution_summary(run: Run) -> ExecutionSummary:
+    """Return what is known of a run now."""
+    nodes: dict[int, Node] = {}
+    _number(tree_of(run), nodes)
+    nodes[0].is_output = True
+    _share_waiting(nodes)
+    return ExecutionSummary(nodes)
+
+
+def tree_of(run: Run) -> Tree:
+    """Return the stages of a run, those of several workers as one."""
+    stages = run.board.stages()
+    trees = [Tree(times, []) for times in stages]
+    for row, tree in enumerate(trees):
+        if tree.times.consumer >= 0:
+            trees[tree.times.consumer].inputs.append(tree)
+        tree.inputs += _merged([_roots(times) for times in run.workers_of(row) if times])
+    return trees[0]
+
+
+def _roots(stages: list[StageTimes]) -> list[Tree]:
+    """Return the stages of a worker as a tree; several, if it runs several pipelines."""
+    trees = [Tree(times, []) for times in stages]
+    for tree in trees:
+        if tree.times.consumer >= 0:
+            trees[tree.times.consumer].inputs.append(tree)
+    return [tree for tree in trees if tree.times.consumer < 0]
+
+
+def _merged(workers: Sequence[list[Tree]]) -> list[Tree]:
+    """Join what several workers run, node by node."""
+    if len({len(trees) for trees in workers}) == 1:
+        return [_joined(list(alike)) for alike in zip(*workers, strict=True)]
+    # They have not all come as far.
+    by_name: dict[str, list[Tree]] = {}
+    for tree in itertools.chain(*workers):
+        by_name.setdefault(tree.times.name, []).append(tree)
+    return [_joined(alike) for alike in by_name.values()]
+
+
+def _joined(trees: list[Tree]) -> Tree:
+    if len(trees) == 1:
+        return trees[0]
+    times = [tree.times for tree in trees]
+    joined = dataclasses.replace(
+        times[0],
+        total_ns=sum(one.total_ns for one in times),
+        min_ns=min(one.min_ns for one in times),
+        max_ns=max(one.max_ns for one in times),
+        elements=sum(one.elements for one in times),
+        nbytes=sum(one.nbytes for one in times),
+        spec=next((one.spec for one in times if one.spec), ""),
+    )
+    return Tree(joined, _merged([tree.inputs for tree in trees]))
+
+
+def _number(tree: Tree, nodes: dict[int, Node]) -> Node:
+    times = tree.times
+    node = nodes[len(nodes)] = Node(id=len(nodes), name=times.name, inputs=[])
+    node.total_processing_time_ns = times.total_ns
+    node.min_processing_time_ns = times.min_ns
+    node.max_processing_time_ns = times.max_ns
+    node.num_produced_elements = times.elements
+    node.output_spec = times.spec
+    node.is_prefetch = times.is_prefetch
+    for one in tree.inputs:
+        node.inputs.append(_number(one, nodes).id)
+    if times.is_prefetch:
+        node.bytes_produced = times.nbytes
+        node.bytes_consumed = sum(one.times.nbytes for one in tree.inputs)
+    return node
+
+
+def _share_waiting(nodes: dict[int, Node]) -> None:
+    """Say for how much of the consumer's waiting each stage is responsible."""
+
+    def region(start: list[int]) -> Iterator[Node]:
+        """Yield the stages up to the nearest prefetching ones, and those."""
+        for number in start:
+            yield nodes[number]
+            if not nodes[number].is_prefetch:
+                yield from region(nodes[number].inputs)
+
+    def share(start: list[int], ratio: float) -> None:
+        stages = list(region(start))
+        total = sum(node.total_processing_time_ns for node in stages)
+        for node in stages:
+            own = node.total_processing_time_ns / total if total else 1 / len(stages)
+            node.wait_time_ratio = ratio * own
+        for node in stages:
+            if node.is_prefetch and node.inputs:
+                waited, node.wait_time_ratio = node.wait_time_ratio, 0.0
+                share(node.inputs, waited)
+
+    share([0], 1.0)
+    for node in nodes.values():
+        node.wait_time_ratio = round(node.wait_time_ratio, 4)
+
+
+# The table.
+
+_WIDTH, _HEIGHT = 30, 5
+_COLUMNS = (
+    "id",
+    "name",
+    "inputs",
+    "percent wait time",
+    "total processing time",
+    "min processing time",
+    "max processing time",
+    "avg processing time",
+    "num produced elements",
+    "memory usage",
+)
+
+
+def pretty_format_summary(summary: ExecutionSummary) -> str:
+    """Return a table of the stages, those first for which the consumer waited longest."""
+    ordered = sorted(summary.nodes.values(), key=lambda node: -node.wait_time_ratio)
+    rows = [[_wrapped(cell) for cell in _COLUMNS]]
+    rows += [[_wrapped(cell) for cell in _cells(node)] for node in ordered]
+    widths = [max(len(line) for row in rows for line in row[at]) for at in range(len(_COLUMNS))]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    lines = [rule]
+    for row in rows:
+        for height in range(max(len(cell) for cell in row)):
+            texts = [cell[height] if height < len(cell) else "" for cell in row]
+            padded = (text.ljust(width) for text, width in zip(texts, widths, strict=True))
+            lines.append("| " + " | ".join(padded) + " |")
+        lines.append(rule)
+    if ordered and not ordered[0].inputs:
+        lines.append(
+            f"The consumer waits mostly for {ordered[0].name}: reading is the bottleneck. More"
+            " threads (`ReadOptions`), more workers (`mp_prefetch`), larger reads or faster storage"
+            " would help."
+        )
+    return "\n".join(lines)
+
+
+def _cells(node: Node) -> list[str]:
+    made = node.num_produced_elements
+    waits_elsewhere = node.is_prefetch and bool(node.inputs)
+    times = (
+        node.total_processing_time_ns,
+        node.min_processing_time_ns,
+        node.max_processing_time_ns,
+        node.total_processing_time_ns // max(1, made),
+    )
+    memory = max(0, node.bytes_consumed - node.bytes_produced)
+    return [
+        str(node.id),
+        node.name,
+        str(node.inputs),
+        "N/A" if waits_elsewhere else f"{100 * node.wait_time_ratio:.2f}%",
+        *(_time(one) if made else "N/A" for one in times),
+        str(made),
+        _memory(memory) if node.is_prefetch else "N/A",
+    ]
+
+
+def _wrapped(text: str) -> list[str]:
+    lines = textwrap.wrap(text, _WIDTH) or [""]
+    if len(lines) > _HEIGHT:
+        lines = [*lines[: _HEIGHT - 1], lines[_HEIGHT - 1][: _WIDTH - 3] + "..."]
+    return lines
+
+
+def _time(nanoseconds: int) -> str:
+    if nanoseconds < 1000:
+        return f"{nanoseconds}ns"
+    value = float(nanoseconds)
+    for unit in ("us", "ms"):
+        value /= 1000
+        if value < 1000:
+            return f"{value:.2f}{unit}"
+    return f"{value / 1000:.2f}s"
+
+
+def _memory(nbytes: int) -> str:
+    if nbytes < 1024:
+        return f"{nbytes} bytes"
+    value = float(nbytes)
+    for unit in ("KiB", "MiB", "GiB"):
+        value /= 1024
+        if value < 1024:
+            return f"{value:.2f} {unit}"
+    return f"{value / 1024:.2f} TiB"

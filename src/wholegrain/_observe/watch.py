@@ -1,0 +1,253 @@
+"""Opens a pipeline with a clock around each stage."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from wholegrain._core.names import transform_name
+from wholegrain._graph import run
+from wholegrain._graph.iter_dataset import IterDataset
+from wholegrain._graph.iterator import DatasetIterator
+from wholegrain._graph.kinds import IterNode
+from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.nodes import InterleaveIterDataset, PrefetchIterDataset
+from wholegrain._graph.nodes.thread_prefetch import ThreadPrefetchIterDataset
+from wholegrain._graph.prefetching import ShardedIterDataset
+from wholegrain._graph.tracking import Aims, Watch
+from wholegrain._observe.board import Board, StageTimes, read_file
+from wholegrain._observe.timing import Clock, TimedIterator, TimedMapDataset, UserIterDataset
+
+_OUTPUT = -1
+
+
+class GraphWatch(Watch):
+    """One graph that is opened: which row of the board each of its stages has.
+
+    Args:
+        dataset: The output of the graph.
+        aims: What the run is watched for.
+        board: Where the stages write.
+        consumer: The row of the stage that the output gives its elements to.
+        rows: Those of a graph like this one that was opened before; by default new ones.
+        feeds_prefetch: Whether the consumer is a stage that prefetches.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        aims: Aims,
+        board: Board | None = None,
+        consumer: int = _OUTPUT,
+        rows: list[int] | None = None,
+        feeds_prefetch: bool = False,
+    ) -> None:
+        self.aims = aims
+        self.board = board or Board()
+        self.rows: list[int] = []
+        self.folders: dict[int, str] = {}
+        """Where the worker processes write that a stage has, by its row."""
+        self._given = iter(rows or ())
+        self._row_of: dict[int, int] = {}
+        self._read_row_of: dict[int, int] = {}  # Of a MapDataset that is read where it stands.
+        self._feeds_prefetch: set[int] = set()
+        self._nodes: list[Any] = []  # Kept, so that their ids stay theirs.
+        self._add(dataset, consumer, feeds_prefetch)
+
+    def _new_row(self, name: str, consumer: int, is_prefetch: bool) -> int:
+        row = next(self._given, None)
+        if row is None:
+            row = self.board.add(name, consumer, is_prefetch)
+        self.rows.append(row)
+        return row
+
+    def _add(self, dataset: Any, consumer: int, feeds_prefetch: bool) -> None:
+        if id(dataset) in self._row_of:
+            return
+        row = self._new_row(str(dataset), consumer, _is_prefetch(dataset))
+        if row < 0:
+            return
+        self._row_of[id(dataset)] = row
+        self._nodes.append(dataset)
+        if feeds_prefetch or _is_prefetch(dataset):
+            self._feeds_prefetch.add(row)
+        if isinstance(dataset, InterleaveIterDataset):
+            return  # What it reads from is opened while it runs.
+        reads_in_order = isinstance(dataset, IterDataset) and not _reads_ahead(dataset)
+        for parent in dataset.parents:
+            above = row
+            if reads_in_order and isinstance(parent, MapDataset):
+                above = self._new_row("PrefetchDatasetIterator", row, True)
+                self._read_row_of[id(parent)] = above
+                self._feeds_prefetch.add(above)
+            self._add(parent, above, above != row or _is_prefetch(dataset))
+
+    # Opening.
+
+    def open(self, node: IterNode[Any]) -> DatasetIterator[Any]:
+        """Open an iterator of one of the stages, with a clock around it."""
+        row = self._row_of.get(id(node))
+        if row is None and type(node) is PrefetchIterDataset:
+            row = self._read_row_of.get(id(node.parents[0]))
+        if row is None:
+            return node.open()  # Something else that is opened on the way.
+        iterator: Any
+        if isinstance(node, InterleaveIterDataset):
+            branch = Branch(self.aims, self.board, row, self.folders, _is_prefetch(node))
+            with run.entered(dataclasses.replace(run.current(), watch=branch)):
+                iterator = node.open()
+        elif _reads_ahead(node):
+            twin: Any = node.with_parents([self._twin(node.parents[0])])
+            iterator = twin.open()
+        else:
+            iterator = self._with_timed_parents(node).open()
+        if not isinstance(iterator, DatasetIterator):
+            return iterator  # type: ignore[no-any-return]
+        if not isinstance(node, ShardedIterDataset) and _has_name(iterator):
+            self.board.rename(row, str(iterator))
+        if not self.aims.all_stages and row != 0 and not _is_prefetch(node):
+            return iterator
+        return self._timed(iterator, row, node)
+
+    def _timed(self, iterator: DatasetIterator[Any], row: int, node: Any) -> DatasetIterator[Any]:
+        listeners: list[Any] = []
+        if self.aims.telemetry and type(node) is PrefetchIterDataset:
+            from wholegrain._observe import prometheus
+
+            listeners.append(prometheus.ready_listener(iterator))
+        return TimedIterator(iterator, self._clock(row, listeners))
+
+    def _twin(self, dataset: MapDataset[Any]) -> MapDataset[Any]:
+        """Return the same dataset with a clock around it, and around each of those above it."""
+        row = self._row_of.get(id(dataset))
+        parents = [self._twin(parent) for parent in dataset.parents]
+        twin = dataset.with_parents(parents) if parents else dataset
+        if row is None or not (self.aims.all_stages or not parents):
+            return twin
+        listeners = []
+        if self.aims.telemetry and not parents:
+            from wholegrain._observe import prometheus
+
+            listeners.append(prometheus.source_listener(dataset))
+        return TimedMapDataset(twin, self._clock(row, listeners))
+
+    def _with_timed_parents(self, node: IterNode[Any]) -> Any:
+        """Return a stage whose parents have clocks, those of the user's own classes too."""
+        users = [p for p in node.parents if isinstance(p, IterDataset) and not _is_ours(p)]
+        if not users or isinstance(node, UserIterDataset):
+            return node
+        parents: list[Any] = []
+        for parent in node.parents:
+            row = self._row_of.get(id(parent))
+            if parent in users and row is not None:
+                parent = UserIterDataset(parent)
+                self._nodes.append(parent)
+                self._row_of[id(parent)] = row
+            parents.append(parent)
+        return node.with_parents(parents)
+
+    def _clock(self, row: int, listeners: list[Any]) -> Clock:
+        return Clock(self.board, row, row in self._feeds_prefetch, listeners)
+
+
+class Run(GraphWatch):
+    """The watch over a whole run: the first graph that was opened, in the main process."""
+
+    def open(self, node: IterNode[Any]) -> DatasetIterator[Any]:
+        iterator = super().open(node)
+        if self._row_of.get(id(node)) != 0:
+            return iterator
+        from wholegrain._observe.output import OutputIterator
+
+        return OutputIterator(iterator, self)
+
+    def workers_of(self, row: int) -> list[list[StageTimes]]:
+        """Return what each worker process of a stage has measured so far."""
+        folder = self.folders.get(row)
+        if folder is None:
+            return []
+        return [read_file(path) for path in sorted(glob.glob(os.path.join(folder, "*.times")))]
+
+
+class Branch(Watch):
+    """What an interleave or the workers open while they run, each time a graph of its own.
+
+    Graphs that look the same share their rows, be it that of a thousand files.
+    """
+
+    def __init__(
+        self,
+        aims: Aims,
+        board: Board | None,
+        row: int,
+        folders: dict[int, str],
+        feeds_prefetch: bool,
+    ) -> None:
+        self._aims = aims
+        self._board = board
+        self._feeds_prefetch = feeds_prefetch
+        self._row = row
+        self._folders = folders
+        self._folder = ""
+        self._rows: dict[tuple[str, ...], list[int]] = {}
+
+    def open(self, node: IterNode[Any]) -> DatasetIterator[Any]:
+        """Open an iterator of the output of such a graph."""
+        context = run.current()
+        if self._board is None:
+            name = f"{context.worker_index:06d}.times"
+            self._board = Board(os.path.join(self._folder, name))
+        look = tuple(_look(node))
+        rows = self._rows.get(look)
+        watch = GraphWatch(node, self._aims, self._board, self._row, rows, self._feeds_prefetch)
+        self._rows[look] = watch.rows
+        with run.entered(dataclasses.replace(context, watch=watch)):
+            return watch.open(node)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Say where the worker that gets it has to write."""
+        if not self._folder:
+            self._folder = tempfile.mkdtemp(prefix="wholegrain-times-")
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+            self._folders[self._row] = self._folder
+        return {"aims": self._aims, "folder": self._folder}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # In a worker: its own board, and the first row there.
+        Branch.__init__(self, state["aims"], None, _OUTPUT, {}, feeds_prefetch=True)
+        self._folder = state["folder"]
+
+
+def _reads_ahead(dataset: Any) -> bool:
+    return isinstance(dataset, PrefetchIterDataset)
+
+
+def _is_prefetch(dataset: Any) -> bool:
+    kinds = (PrefetchIterDataset, ThreadPrefetchIterDataset, ShardedIterDataset)
+    return isinstance(dataset, kinds)
+
+
+def _has_name(iterator: DatasetIterator[Any]) -> bool:
+    """Say whether an iterator tells more about itself than its class."""
+    return type(iterator).__str__ is not DatasetIterator.__str__
+
+
+def _is_ours(dataset: Any) -> bool:
+    return isinstance(dataset, IterNode)
+
+
+def _look(dataset: Any) -> Iterator[str]:
+    """Yield what the stages of a graph do: two that look alike are measured as one."""
+    yield type(dataset).__name__
+    yield type(getattr(dataset, "source", None)).__name__
+    yield transform_name(getattr(dataset, "_transform", None))
+    if not isinstance(dataset, InterleaveIterDataset):
+        for parent in dataset.parents:
+            yield from _look(parent)
+        yield ""
