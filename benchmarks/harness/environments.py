@@ -12,9 +12,10 @@ HOME = CHECKOUT / ".benchmarks"
 DATA = HOME / "data"
 
 REQUIREMENTS = {
-    "wholegrain": ["numpy", "cloudpickle", "array_record", "pyarrow", "google-crc32c"],
-    "grain": ["grain==0.2.18", "numpy", "pyarrow"],
-    "torch": ["torch==2.13.0", "numpy", "array_record"],
+    "wholegrain": ["numpy", "cloudpickle", "array_record", "pyarrow", "google-crc32c", "pillow"],
+    "grain": ["grain==0.2.18", "numpy", "pyarrow", "pillow"],
+    "torch": ["torch==2.13.0", "numpy", "array_record", "pillow"],
+    "spdl": ["spdl==0.8.0", "numpy"],
 }
 
 PACKAGED = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "src")
@@ -43,7 +44,7 @@ class Environments:
         requirements = REQUIREMENTS[library]
         if not _up_to_date(place / "requirements", "\n".join(requirements)):
             print(f"Setting up {place.name}: {', '.join(requirements)}", file=sys.stderr)
-            venv.create(place, with_pip=True, clear=True)
+            venv.create(place, with_pip=True)
             _pip(python, "install", *requirements)
             _mark(place / "requirements", "\n".join(requirements))
         if library == "wholegrain":

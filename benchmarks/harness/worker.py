@@ -21,6 +21,7 @@ from typing import Any
 from harness.declare import Benchmark, Epoch
 from harness.digest import digest
 from harness.memory import peak_bytes, resident_bytes
+from harness.processes import cpu_seconds
 
 
 class Stream:
@@ -83,9 +84,9 @@ class Worker:
         measured: deque[float] = deque(maxlen=0 if self._case.measures == "time" else None)
         running = stream.take(self._case.lead + items)
         deque(islice(running, self._case.lead), maxlen=0)
-        wall, cpu = time.perf_counter(), time.process_time()
+        wall, cpu = time.perf_counter(), cpu_seconds()
         measured.extend(running)
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
         stream.close()
         self._next_epoch = stream.next_epoch
         units = items * self._competitor.per_item
