@@ -201,18 +201,24 @@ def _moved(text: str) -> str:
     return re.sub(r"\[([^\]]+)\]\((?:benchmarks|examples|src|README)[^)]*\)", r"\1", text)
 
 
-_FIGURE = re.compile(r"!\[(?P<alt>[^\]]*)\]\((?P<path>(?:\.\./)?figures/[\w-]+\.svg)\)")
+_TABLE = re.compile(r"<!-- benchmark table -->\n(.*?)\n<!-- end -->", re.DOTALL)
+_FIGURE = re.compile(r'<img [^>]*src="[^"]*figures/(?P<name>[\w-]+\.svg)"[^>]*>')
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links to the root to their pages, and draw figures in the colours of the theme."""
+    """Lead links to the root to their pages, and put in the README's table of benchmarks."""
     depth = page.file.src_uri.count("/")
     for place, source in FROM_ROOT.items():
         markdown = markdown.replace(f"]({'../' * (depth + 1)}{source}", f"]({'../' * depth}{place}")
+    if measured := _TABLE.search((ROOT / "README.md").read_text()):
+        markdown = _TABLE.sub(lambda _: measured[1], markdown)
+    return markdown
 
-    def inline(figure: re.Match[str]) -> str:
-        svg = (Path(config.docs_dir) / "figures" / Path(figure["path"]).name).read_text()
-        # A blank line would end the block of HTML.
-        return re.sub(r"\n\s*\n", "\n", svg[svg.index("<svg") :]).strip()
 
-    return _FIGURE.sub(inline, markdown)
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Put figures into the page itself, where they have the colours of the theme."""
+
+    def drawing(figure: re.Match[str]) -> str:
+        return (Path(config.docs_dir) / "figures" / figure["name"]).read_text().strip()
+
+    return _FIGURE.sub(drawing, html)
