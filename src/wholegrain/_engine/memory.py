@@ -116,10 +116,9 @@ def attach(handle: Handle, nbytes: int, *, private: bool = False) -> mmap.mmap:
 
 
 def _map(descriptor: int, nbytes: int, access: int) -> mmap.mmap:
-    if sys.version_info >= (3, 13):
-        # The mapping lasts without the descriptor, of which a process has only so many.
-        return mmap.mmap(descriptor, nbytes, access=access, trackfd=False)
-    return mmap.mmap(descriptor, nbytes, access=access)
+    # The mapping lasts without the descriptor, of which a process has only so many.
+    untracked: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+    return mmap.mmap(descriptor, nbytes, access=access, **untracked)
 
 
 def populate(memory: mmap.mmap, start: int, nbytes: int) -> None:
