@@ -17,7 +17,7 @@ _ROOT = Path(__file__).parent.parent
 _SOURCES = sorted((_ROOT / "src" / "wholegrain").rglob("*.py"))
 _MAX_LINES = 450
 
-_ALWAYS_THERE = {"wholegrain", "numpy", "cloudpickle"}
+_ALWAYS_THERE = {"wholegrain", "numpy", "cloudpickle", "absl"}  # absl: if the program uses it.
 _DISTRIBUTIONS = {
     "array_record": "array-record",
     "google_crc32c": "google-crc32c",

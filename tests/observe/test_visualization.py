@@ -29,7 +29,7 @@ def _log(caplog: pytest.LogCaptureFixture, ds: Any, elements: int = 3) -> list[s
 
 
 def test_one_graph_per_pipeline(caplog: pytest.LogCaptureFixture) -> None:
-    ds = wg.MapDataset.range(20).shuffle(seed=1).to_iter_dataset().map(str).batch(2)
+    ds: Any = wg.MapDataset.range(20).shuffle(seed=1).to_iter_dataset().map(str).batch(2)
     (text,) = _log(caplog, ds)
     header, *lines = text.splitlines()
     assert "graph" in header
@@ -91,6 +91,6 @@ def test_it_is_printed_where_nothing_is_logged(capfd: pytest.CaptureFixture[str]
 
 def test_directories_are_refused_at_the_first_element() -> None:
     wg.config.update("py_dataset_visualization_output_dir", "/somewhere")
-    it = iter(wg.MapDataset.range(4).to_iter_dataset().batch(2))
+    it: Any = iter(wg.MapDataset.range(4).to_iter_dataset().batch(2))
     with pytest.raises(NotImplementedError, match="/somewhere"):
         next(it)

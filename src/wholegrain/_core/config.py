@@ -1,11 +1,13 @@
 """Process-wide settings: `wholegrain.config`.
 
 Values live in the object. The environment gives their initial values, as `GRAIN_<NAME>`.
-Command-line flags are not needed.
+Command-line flags are not needed. A program that uses absl may set them as `--grain_<name>`.
 """
 
 import dataclasses
+import importlib.util
 import os
+import sys
 from typing import Any
 
 
@@ -51,6 +53,7 @@ class Config:
     def __init__(self) -> None:
         values = {name: _initial(name, option) for name, option in _OPTIONS.items()}
         object.__setattr__(self, "_values", values)
+        object.__setattr__(self, "_updated", set())
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -64,6 +67,8 @@ class Config:
             raise UnknownOptionError(
                 f"There is no option {name!r}. The options are {', '.join(sorted(values))}."
             )
+        if name not in self._updated and (flag := _given_flag(name)) is not None:
+            return flag.value
         return values[name]
 
     def update(self, name: str, value: Any) -> None:
@@ -75,6 +80,7 @@ class Config:
         """
         self.get_or_default(name)
         self._values[name] = _checked(f"option {name!r}", _OPTIONS[name], value)
+        self._updated.add(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise ValueError(f"Options are set with `config.update({name!r}, {value!r})`.")
@@ -105,4 +111,46 @@ def _checked(what: str, option: _Option, value: Any) -> Any:
     return value
 
 
+def _uses_absl() -> bool:
+    """Say whether the program has flags of absl: it has loaded it, or was called with ours."""
+    if "absl.flags" in sys.modules:
+        return True
+    called_with_ours = any(
+        argument.lstrip("-").startswith(("grain_", "nograin_"))
+        for argument in sys.argv[1:]
+        if argument.startswith("-")
+    )
+    return called_with_ours and importlib.util.find_spec("absl") is not None
+
+
+def _define_flags() -> None:
+    """Add a flag for each option, unless there is one of that name."""
+    from absl import flags
+
+    for name, option in _OPTIONS.items():
+        flag = f"grain_{name}"
+        if flag in flags.FLAGS:
+            continue
+        text = f"Sets `wholegrain.config.{name}`."
+        if option.choices:
+            flags.DEFINE_enum(flag, option.default, option.choices, text)
+        elif option.kind is bool:
+            flags.DEFINE_bool(flag, option.default, text)
+        elif option.kind is int:
+            flags.DEFINE_integer(flag, option.default, text)
+        else:
+            flags.DEFINE_string(flag, option.default, text)
+
+
+def _given_flag(name: str) -> Any:
+    """Return the flag for an option if the program has parsed flags, and this was among them."""
+    flags = sys.modules.get("absl.flags")
+    if flags is None or not flags.FLAGS.is_parsed() or f"grain_{name}" not in flags.FLAGS:
+        return None
+    flag = flags.FLAGS[f"grain_{name}"]
+    return None if flag.using_default_value else flag
+
+
 config = Config()
+if _uses_absl():
+    _define_flags()
