@@ -37,7 +37,8 @@ class Background:
         self._step = step
         self._state = state
         self._buffer_size = buffer_size
-        self._results: deque[tuple[Any, Any]] = deque()
+        self.results: deque[tuple[Any, Any]] = deque()
+        """Those that are ready: to be taken with `take`."""
         # Reentrant, because the garbage collector may call `stop` at any time.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -48,7 +49,7 @@ class Background:
         self._thread.start()
 
     def _run(self) -> None:
-        results, step = self._results, self._step
+        results, step = self.results, self._step
         while not self._stopped:
             try:
                 result = step()
@@ -79,7 +80,7 @@ class Background:
 
     def take(self) -> tuple[Any, Any]:
         """Return the next result; raise the exception that ended the thread."""
-        results = self._results
+        results = self.results
         if not results:
             with self._lock:
                 self._consumer_waits = True

@@ -93,6 +93,8 @@ class RemoteIterator(Generic[T]):
         self._ended = False
         self._closed = False
         self._report: Any = None
+        self.waiting: Callable[[], contextlib.AbstractContextManager[None]] | None = None
+        """What to enter while there is nothing to do but to wait for the worker."""
 
     def __iter__(self) -> "RemoteIterator[T]":
         return self
@@ -100,7 +102,11 @@ class RemoteIterator(Generic[T]):
     def __next__(self) -> T:
         cursor = self._cursor
         if cursor == self._count:
-            self._receive()
+            if self.waiting is None:
+                self._receive()
+            else:
+                with self.waiting():
+                    self._receive()
             cursor = 0
         element = self._elements[cursor]
         if cursor + 1 == self._count:

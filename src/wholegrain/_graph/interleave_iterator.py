@@ -277,6 +277,9 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
                 iterator.set_state(slot_state)
                 self._slots[slot] = self._started(iterator)
 
+    def progress(self) -> Any:
+        return self._next_slot, [None if it is None else it.progress() for it in self._slots]
+
     def get_shard_states(self) -> list[State]:
         """Return for each dataset whether it has ended, and its state."""
         self._fill_slots()

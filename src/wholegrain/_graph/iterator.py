@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import importlib
 import operator
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
@@ -13,6 +14,7 @@ from wholegrain._core.names import transform_name
 from wholegrain._core.state import joined, number_of, part_of
 from wholegrain._core.types import State, T
 from wholegrain._graph import run, saving
+from wholegrain._graph.clocked_iterators import with_clock
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -37,6 +39,12 @@ class DatasetIterator(abc.ABC, Generic[T]):
 
     opened_from: Any = None
     """The dataset whose elements it gives, if that is one of ours: checkpoints describe it."""
+
+    observed: Any = None
+    """What is seen of the run it belongs to, for reports."""
+
+    observed_as: Any = None
+    """The dataset as which it is known there."""
 
     closes_when_dropped: ClassVar[bool] = True
     """Whether `close` has to be called when it is dropped: it may hold files, say."""
@@ -124,6 +132,32 @@ class DatasetIterator(abc.ABC, Generic[T]):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+    def report(self) -> Any:
+        """Say what is slow in this pipeline, and why: print it, or look at its fields.
+
+        Per stage it has the share of time, elements, bytes and waiting; and how long the training
+        loop waited for data, which stage limits it, and what would help. `save_html(path)` writes
+        it as a page.
+
+        Example:
+            >>> print(it.report())
+        """
+        # It stands above: imports point down.
+        return importlib.import_module("wholegrain._observe.report").report_of(self)
+
+    def get_report(self) -> Any:
+        """Return what was seen of this run, as plain values: what a worker sends."""
+        return None if self.observed is None else self.observed.snapshot()
+
+    def set_clock(self, on: bool) -> None:
+        """Put a clock around this iterator for a report, or take it away."""
+        with_clock(self, on)
+
+    def progress(self) -> Any:
+        """Return something that differs once an element has been taken; None if nothing does."""
+        found = tuple(parent.progress() for parent in self._parents)
+        return None if None in found or not found else found
 
     async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Take the state now, and return a coroutine that writes it into `directory`."""

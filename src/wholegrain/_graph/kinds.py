@@ -188,6 +188,7 @@ class IterNode(IterDataset[T]):
             watch = context.watch
             iterator = self.open() if watch is None else watch.open(self)
         iterator.opened_from = self
+        context.observed.opened(iterator, self, is_output=not run.is_opening())
         return iterator
 
     @abc.abstractmethod

@@ -227,11 +227,13 @@ class ProcessPrefetchIterDataset(ShardedIterDataset[T]):
         super().__init__(parent, num_workers, buffer_size, sequential)
         self._worker_init_fn = worker_init_fn
         self._program: Callable[[], Program] | None = None
+        self._copy_of: ProcessPrefetchIterDataset[T] = self
 
     def open(self) -> DatasetIterator[T]:
         context = run.current()
         # What the workers run is packed once for all of them, when the first one starts.
         opened = copy.copy(self)
+        opened._copy_of = self
         opened._program = functools.cache(
             lambda: pack_pipeline(functools.partial(_open_in_worker, self, context), self._parent)
         )
@@ -248,7 +250,8 @@ class ProcessPrefetchIterDataset(ShardedIterDataset[T]):
             min_shm_size=context.options.min_shm_size,
             worker_init_fn=self._worker_init_fn,
         )
-        iterator.keep_report = functools.partial(context.observed.hear, self._parent)
+        iterator.keep_report = functools.partial(context.observed.hear, self._copy_of)
+        iterator.waiting = functools.partial(context.observed.waiting, None, self._copy_of)
         return iterator
 
     def run_ahead(self, iterator: DatasetIterator[T]) -> DatasetIterator[T]:
@@ -263,7 +266,7 @@ def _open_in_worker(
 ) -> DatasetIterator[T]:
     config.update("py_traceback_filtering", "off")  # The main process does it, and sees all.
     iterator = dataset.open_share(number, context, context.watch)
-    context.observed.watch(iterator, dataset)
+    context.observed.be_output(iterator, dataset)
     context.observed.name_share(iterator.opened_from, dataset._parent)
     return iterator
 

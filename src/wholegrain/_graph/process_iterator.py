@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.state import copy_state
@@ -55,6 +56,10 @@ class ProcessIterator(DatasetIterator[T]):
         self._remote: RemoteIterator[T] | None = None
         self._state: State | None = None  # Where to start; None for the start.
         self._closed = False
+        self.keep_report: Callable[[int, Any], None] | None = None
+        """Called with what the worker said of itself, when it is let go."""
+        self.waiting: Callable[[], AbstractContextManager[None]] | None = None
+        """What to enter while there is nothing to do but to wait for the worker."""
 
     def __next__(self) -> T:
         try:
@@ -74,6 +79,7 @@ class ProcessIterator(DatasetIterator[T]):
         self._remote = RemoteIterator(
             self._program(), initial_state=self._start_state, **self._settings
         )
+        self._remote.waiting = self.waiting
         if self._state is not None:
             self._remote.set_state(self._state)
         return self._remote
@@ -101,10 +107,19 @@ class ProcessIterator(DatasetIterator[T]):
         else:
             self._state = copy_state(state)
 
+    def progress(self) -> Any:
+        return None if self._remote is None else self._remote.progress
+
+    def worker_report(self) -> Any:
+        """Return what the worker last said of itself; None if nothing yet."""
+        return None if self._remote is None else self._remote.report
+
     def close(self) -> None:
         self._closed = True
         if self._remote is not None:
             self._remote.close()
+            if self.keep_report is not None:
+                self.keep_report(self._settings["worker_index"], self._remote.report)
 
     def _get_next_index(self) -> int:
         here = self._open_here()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from wholegrain._graph import tracking
+from wholegrain._graph.observed import Observed
 from wholegrain.options import DatasetOptions
 
 
@@ -18,12 +19,14 @@ class RunContext:
         options: The options of all stages, merged.
         worker_index: Which of the workers this is.
         worker_count: Among how many the elements are dealt out.
+        observed: What is seen of it while it runs.
         watch: Opens its iterators with clocks around them; None, as a rule: nobody watches.
     """
 
     options: DatasetOptions = dataclasses.field(default_factory=DatasetOptions)
     worker_index: int = 0
     worker_count: int = 1
+    observed: Observed = dataclasses.field(default_factory=Observed, compare=False)
     watch: tracking.Watch | None = dataclasses.field(default=None, compare=False)
 
 
@@ -35,6 +38,11 @@ def current() -> RunContext:
     """Return the run whose iterators are being opened by this thread."""
     context: RunContext | None = getattr(_local, "context", None)
     return _PLAIN_RUN if context is None else context
+
+
+def is_opening() -> bool:
+    """Whether this thread is opening the iterators of a run."""
+    return getattr(_local, "context", None) is not None
 
 
 @contextlib.contextmanager

@@ -53,7 +53,11 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
                 if not self._buffer_size:
                     return self._next_of_parent()
                 background = self._start()
-            element, state = background.take()
+            if background.results or self.observed is None:
+                element, state = background.take()
+            else:
+                with self.observed.waiting(self):
+                    element, state = background.take()
             error = Background.error_of(element)
             if error is not None:
                 self._stop()
@@ -166,6 +170,12 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
         if self._background is not None:
             self._stop()
         super().close()
+
+    def set_clock(self, on: bool) -> None:
+        pass  # It has one around each wait.
+
+    def progress(self) -> Any:
+        return self._count
 
     def _get_next_index(self) -> int:
         if not self._count_is_known:

@@ -166,7 +166,11 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
             return
         if self._reader is None:
             self._reader = self._new_reader(start)
-        stop, chunk = self._reader.next_chunk()
+        if self.observed is None:
+            stop, chunk = self._reader.next_chunk()
+        else:
+            with self.observed.waiting(self):
+                stop, chunk = self._reader.next_chunk()
         if isinstance(chunk, Failure):
             self._retried_until = stop
         else:
@@ -267,6 +271,9 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
             self._closed = True
             self._drop_reader()
             self._stand_at(index)
+
+    def set_clock(self, on: bool) -> None:
+        pass  # It has one around each chunk.
 
     def progress(self) -> Any:
         return self._end, self._cursor

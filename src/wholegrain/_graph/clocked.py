@@ -1,0 +1,316 @@
+"""A MapDataset read with a clock at each stage, for some chunks out of many."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wholegrain._core.spec import nbytes
+from wholegrain._core.types import Indices, T
+from wholegrain._graph import fusion
+from wholegrain._graph.kinds import FunctionTransform
+from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.observed import Observed, Times, is_on, tape
+
+Read = Callable[[int, int], Sequence[Any]]
+
+_ONE_IN = 32
+"""Of many quick chunks one is read with clocks."""
+
+_SLOW_ELEMENT_S = 20e-6
+"""Where an element takes longer, clocks cost nothing to speak of: then all chunks are."""
+
+_SLOW_STEP_S = 100e-6
+"""The same for the clock of the thread's processor time, which is a call of the system."""
+
+_SIZES_EVERY = 8
+
+
+def reading(dataset: MapDataset[Any], observed: Observed | None) -> Read:
+    """Return a function that reads a dataset from one position up to another."""
+    if observed is not None and is_on():
+        return ClockedReader(dataset, observed).read
+    return functools.partial(_read, dataset)
+
+
+def _read(dataset: MapDataset[Any], first: int, last: int) -> Sequence[Any]:
+    if last - first == 1:
+        return [dataset.getitem(first)]
+    return dataset.getitems(np.arange(first, last))
+
+
+class ClockedReader:
+    """Reads chunks of a MapDataset, some of them with clocks.
+
+    What was found holds for the chunks since the last one that was read so: their time is known.
+
+    Args:
+        dataset: What is read.
+        observed: Where to note it.
+    """
+
+    def __init__(self, dataset: MapDataset[Any], observed: Observed) -> None:
+        self._dataset = dataset
+        self._observed = observed
+        self._clocked: MapDataset[Any] | None = None
+        self._chunks = 0
+        self._probes = 0
+        self._seconds = 0.0  # Of the chunks since the last one read with clocks.
+        self._elements = 0
+        self._slow = False
+        self._slow_steps = False
+
+    def read(self, first: int, last: int) -> Sequence[Any]:
+        """Read the elements from one position up to another."""
+        number = self._chunks
+        self._chunks = number + 1
+        if self._slow or number in (1, 3) or number % _ONE_IN == 8:
+            return self._read_clocked(first, last)
+        start = time.perf_counter()
+        chunk = _read(self._dataset, first, last)
+        seconds = time.perf_counter() - start
+        count = last - first
+        tape.read += seconds
+        self._seconds += seconds
+        self._elements += count
+        self._slow = seconds > count * _SLOW_ELEMENT_S
+        self._slow_steps = seconds > count * _SLOW_STEP_S
+        return chunk
+
+    def _read_clocked(self, first: int, last: int) -> Sequence[Any]:
+        if self._clocked is None:
+            try:
+                self._clocked = _with_clocks(self._dataset, self._observed)
+            except Exception:  # A stage that cannot be copied: it is read as it is.
+                self._clocked = _Clocked(self._dataset, self._observed.place_of(self._dataset))
+        self._probes += 1
+        notes = _Notes(self._slow_steps, self._probes % _SIZES_EVERY == 1)
+        _notes[notes.thread] = notes
+        start = time.perf_counter()
+        try:
+            chunk = _read(self._clocked, first, last)
+        finally:
+            del _notes[notes.thread]
+        seconds, count = time.perf_counter() - start, last - first
+        tape.read += seconds
+        self._slow = seconds > count * _SLOW_ELEMENT_S
+        self._slow_steps = seconds > count * _SLOW_STEP_S
+        with self._observed.lock:
+            since, self._seconds = self._seconds, 0.0
+            elements, self._elements = self._elements, 0
+            self._note(notes, seconds, since, 1 + elements / count)
+        return chunk
+
+    def _note(self, notes: _Notes, seconds: float, since: float, elements: float) -> None:
+        """Add what was found, as much of it as it stands for."""
+        known = sum(times.own for _, times in notes.found)
+        factor = 1 + since / max(seconds, known, 1e-9)
+        for place, times in notes.found:
+            times.own *= factor
+            times.computing *= factor
+            times.elements *= elements
+            found = self._observed.stages.setdefault(place, Times())
+            found.own += times.own
+            found.computing += times.computing
+            found.elements += times.elements
+            found.size = times.size or found.size
+
+    def rest(self) -> tuple[float, int]:
+        """Return seconds and elements of the chunks for which no clock has spoken yet."""
+        return self._seconds, self._elements
+
+
+class _Notes:
+    """What the clocks say during one read in one thread."""
+
+    def __init__(self, slow_steps: bool, sizes: bool) -> None:
+        self.thread = _thread()
+        self.slow_steps = slow_steps
+        self.sizes = sizes
+        self.found: list[tuple[str, Times]] = []
+        self.below = [0.0, 0.0]  # Seconds of the stages behind the current one: all, computing.
+
+    def note(self, place: str, own: float, computing: float, elements: Any) -> None:
+        """Note what a stage took for a chunk, without those behind it."""
+        computing = max(0.0, min(own, computing))
+        times = Times(own=own, computing=computing)
+        if elements is not None:
+            count = len(elements)
+            if count:
+                missing = 0
+                if not isinstance(elements, np.ndarray):
+                    missing = sum(element is None for element in elements)
+                times.elements = count - missing
+                if self.sizes and elements[0] is not None:
+                    times.size = nbytes(elements[0])
+        self.found.append((place, times))
+
+
+_thread = threading.get_ident
+_notes: dict[int, _Notes] = {}
+
+
+def _with_clocks(dataset: MapDataset[Any], observed: Observed) -> MapDataset[Any]:
+    """Return the same graph with a clock around every stage.
+
+    Classes of others are not taken apart: what stands behind them counts as theirs.
+    """
+    place = observed.place_of(dataset)
+    if isinstance(dataset, FunctionTransform) and _is_ours(dataset):
+        row = [dataset]
+        while isinstance(row[-1].parent, FunctionTransform) and _is_ours(row[-1].parent):
+            row.append(row[-1].parent)
+        places = [observed.place_of(stage) for stage in row]
+        return _ClockedRow(row[::-1], places[::-1], _with_clocks(row[-1].parent, observed))
+    if _is_ours(dataset) and dataset.parents:
+        parents = [_with_clocks(parent, observed) for parent in dataset.parents]
+        dataset = dataset.with_parents(parents)
+    return _Clocked(dataset, place)
+
+
+def _is_ours(dataset: Any) -> bool:
+    return type(dataset).__module__.startswith("wholegrain.")
+
+
+class _Clocked(MapDataset[T]):
+    """A stage with a clock around it."""
+
+    def __init__(self, stage: MapDataset[T], place: str) -> None:
+        super().__init__()
+        self._stage = stage
+        self._place = place
+
+    def _timed(self, read: Callable[[Any], Any], what: Any, wrap: bool) -> Any:
+        notes = _notes.get(_thread())
+        if notes is None:  # Read by a thread of the source's own.
+            return read(what)
+        outside, notes.below = notes.below, [0.0, 0.0]
+        cpu, start = time.thread_time(), time.perf_counter()
+        elements = read(what)
+        own, computing = time.perf_counter() - start, time.thread_time() - cpu
+        below = notes.below
+        outside[0] += own
+        outside[1] += computing
+        notes.below = outside
+        counted = [elements] if wrap else elements
+        notes.note(self._place, max(0.0, own - below[0]), computing - below[1], counted)
+        return elements
+
+    def __len__(self) -> int:
+        return len(self._stage)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._stage[index]
+
+    def getitem(self, index: int) -> T | None:
+        return self._timed(self._stage.getitem, index, True)  # type: ignore[no-any-return]
+
+    def getitems(self, indices: Indices) -> Sequence[T | None]:
+        return self._timed(self._stage.getitems, indices, False)  # type: ignore[no-any-return]
+
+    def gather(self, indices: Indices) -> npt.NDArray[Any] | None:
+        if not len(indices):
+            return self._stage.gather(indices)
+        return self._timed(self._stage.gather, indices, False)  # type: ignore[no-any-return]
+
+    def source_index(self, index: int) -> int:
+        return self._stage.source_index(index)
+
+    @property
+    def sparse(self) -> bool:
+        return self._stage.sparse
+
+    @property
+    def _element_spec(self) -> Any:
+        return self._stage._element_spec
+
+    def __str__(self) -> str:
+        return str(self._stage)
+
+
+class _ClockedRow(MapDataset[T]):
+    """Maps and filters in a row, with a look at the clock between them.
+
+    Each element goes through all of them before the next, as it does without clocks.
+    """
+
+    def __init__(
+        self, stages: list[FunctionTransform[Any]], places: list[str], parent: MapDataset[Any]
+    ) -> None:
+        super().__init__(parent)
+        self._stages = stages
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._stages[-1])
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._stages[-1][index]
+
+    def getitem(self, index: int) -> T | None:
+        element = self._parent.getitem(index)
+        (result,) = self._pass([element])
+        return result  # type: ignore[no-any-return]
+
+    def getitems(self, indices: Indices) -> Sequence[T | None]:
+        return self._pass(self._parent.getitems(indices))
+
+    def _pass(self, elements: Sequence[Any]) -> list[Any]:
+        steps = [(stage._function, stage.kind == fusion.MAP) for stage in self._stages]
+        notes = _notes.get(_thread())
+        clock = time.perf_counter
+        slow = notes is not None and notes.slow_steps
+        cpu_clock = time.thread_time if slow else float
+        spent, computing, made = [0.0] * len(steps), [0.0] * len(steps), [0] * len(steps)
+        samples: list[Any] = [None] * len(steps)
+        results: list[Any] = []
+        begin, cpu_begin = clock(), time.thread_time()
+        last, cpu_last = begin, cpu_begin if slow else 0.0
+        for x in elements:
+            if x is not None:
+                for number, (function, is_map) in enumerate(steps):
+                    value = function(x)
+                    now = clock()
+                    spent[number] += now - last
+                    last = now
+                    if slow:
+                        cpu = cpu_clock()
+                        computing[number] += cpu - cpu_last
+                        cpu_last = cpu
+                    x = value if is_map else (x if value else None)
+                    if x is None:
+                        break
+                    made[number] += 1
+                    samples[number] = x
+            results.append(x)
+        if notes is None:
+            return results
+        whole, cpu = clock() - begin, time.thread_time() - cpu_begin
+        notes.below[0] += whole
+        notes.below[1] += cpu
+        for number, place in enumerate(self._places):
+            own = spent[number]
+            busy = computing[number] if slow else own * min(1.0, cpu / max(whole, 1e-9))
+            notes.note(place, own, busy, None)
+            times = notes.found[-1][1]
+            times.elements = made[number]
+            if notes.sizes and samples[number] is not None:
+                times.size = nbytes(samples[number])
+        return results
+
+    def source_index(self, index: int) -> int:
+        return self._stages[-1].source_index(index)
+
+    @property
+    def sparse(self) -> bool:
+        return self._stages[-1].sparse
+
+    @property
+    def _element_spec(self) -> Any:
+        return self._stages[-1]._element_spec

@@ -1,0 +1,92 @@
+"""Iterators with a clock around them.
+
+An iterator gets its clock by becoming an instance of another class, which differs from its own in
+the clock alone, and loses it by becoming what it was. So one without a clock costs nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+from wholegrain._graph.observed import tape
+
+_METHODS = ("__next__", "take", "next_into")
+
+
+def with_clock(iterator: Any, on: bool) -> None:
+    """Put a clock around an iterator that belongs to a run, or take it away."""
+    kind = type(iterator)
+    plain = getattr(kind, "_without_clock", None)
+    if on == (plain is not None):
+        return
+    # A class of the user's may have another layout, or not allow another one below it.
+    with contextlib.suppress(Exception):
+        iterator.__class__ = _clocked(kind) if on else plain  # type: ignore[arg-type]
+
+
+@functools.cache
+def _clocked(kind: type) -> type:
+    methods: dict[str, Any] = {
+        name: _timed(getattr(kind, name), many=name == "take")
+        for name in _METHODS
+        if hasattr(kind, name)
+    }
+    methods.update(
+        __module__=kind.__module__,
+        __qualname__=kind.__qualname__,
+        __doc__=kind.__doc__,
+        _without_clock=kind,
+    )
+    return type(kind)(kind.__name__, (kind,), methods)
+
+
+def _timed(method: Callable[..., Any], many: bool) -> Callable[..., Any]:
+    """Return the method with a clock around it."""
+    clock, cpu_clock, current = time.perf_counter, time.thread_time, tape
+
+    @functools.wraps(method)
+    def run(self: Any, *args: Any) -> Any:
+        observed = self.observed
+        outside, outer = current.below, current.stage
+        current.below, current.stage = 0.0, self
+        start = clock()
+        is_output = observed.is_output(self)
+        if is_output:
+            observed.entered(start)
+        deep = observed.deep
+        if deep:
+            outside_cpu = current.below_computing
+            current.below_computing = 0.0
+            cpu = cpu_clock()
+        made = 0
+        try:
+            element = method(self, *args)
+            made = len(element) if many else 1
+            return element
+        finally:
+            end = clock()
+            spent = end - start
+            own = spent - current.below
+            times = observed.times_of(self.observed_as)
+            times.clocked = True
+            times.own += own
+            if outer is not self:
+                times.elements += made
+            if deep:
+                computed = cpu_clock() - cpu
+                times.computing += min(own, max(0.0, computed - current.below_computing))
+                current.below_computing = outside_cpu + computed
+            else:
+                times.computing += own
+            current.below, current.stage = outside + spent, outer
+            observed.calls += 1
+            if is_output:
+                observed.left(end, spent)
+                if not observed.calls & 1023:
+                    observed.pause(end)
+
+    return run
