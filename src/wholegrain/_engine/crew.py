@@ -19,7 +19,7 @@ _LOOK_EVERY_S = 0.1
 # After a worker died, so many elements of what it left are sent one by one: so it is known which
 # of them was next if it happens again.
 _SINGLY_AFTER_DEATH = 2048
-_MOST_IDLE_DEATHS = 3
+_MOST_EARLY_DEATHS = 5
 _MEMORY_EVERY_S = 0.5
 
 _Selector: Any = getattr(selectors, "PollSelector", selectors.SelectSelector)
@@ -75,6 +75,7 @@ class Member:
         self.connection = connection
         self.queue: deque[Stretch] = deque()
         self.is_leaving = False
+        self.is_set_up = False
 
     @property
     def pending(self) -> int:
@@ -109,7 +110,7 @@ class Crew:
         self._fixed: int | None = None
         self.members: list[Member] = []
         self._selector = _Selector()
-        self._idle_deaths = 0
+        self._early_deaths = 0
         # The current observation.
         self._since: float | None = None
         self._waited = 0.0
@@ -176,7 +177,7 @@ class Crew:
         """Note that elements are handed out."""
         if self._since is None:
             # What comes before the first is the start, which says nothing.
-            self._since = time.perf_counter()
+            self._since, self._waited = time.perf_counter(), 0.0
         else:
             self._given += count
 
@@ -252,9 +253,10 @@ class Crew:
         happened = f"Worker {member.index} (process {pid}) ended unexpectedly with exit code"
         happened += f" {describe_exit(code)}."
         if not left:
-            self._idle_deaths += 1
-            if self._idle_deaths >= _MOST_IDLE_DEATHS:
-                raise RuntimeError(f"{happened} It was not the first one with nothing to do.")
+            if not member.is_set_up:
+                self._early_deaths += 1
+                if self._early_deaths >= _MOST_EARLY_DEATHS:
+                    raise RuntimeError(f"{happened} It is not the first one to end at its start.")
             _log.warning("%s It had nothing to do.", happened)
             return left
         first = left[0]

@@ -80,7 +80,7 @@ class StretchedIterator(Generic[T]):
         self._seconds: float | None = None
         self._nbytes = 64.0
         self._away_s = 0.0
-        self._left_at = time.perf_counter()
+        self._left_at: float | None = None
         self._pumped_at = 0.0
         self._size = 1
         self._next_number = 1
@@ -130,7 +130,8 @@ class StretchedIterator(Generic[T]):
         if self._ended:
             raise StopIteration
         now = time.perf_counter()
-        self._away_s = max(now - self._left_at, 0.9 * self._away_s)
+        if self._left_at is not None:
+            self._away_s = max(now - self._left_at, 0.9 * self._away_s)
         if now - self._pumped_at > _PUMP_EVERY_S:
             self._pump()
         while True:
@@ -265,6 +266,9 @@ class StretchedIterator(Generic[T]):
             if connection.is_open and member in self._crew.members:
                 self._disown(self._crew.dismiss(member))
             raise
+        else:
+            if member.is_leaving and not member.queue:
+                self._crew.dismiss(member)
 
     def _disown(self, stretches: list[Stretch]) -> None:
         """Have others make what somebody has not made."""
@@ -284,6 +288,7 @@ class StretchedIterator(Generic[T]):
         connection = member.connection
         if kind == worker.ERROR and message[4]:
             self._give_up(member, message[2])
+        member.is_set_up = True
         if stretch is None:  # From before the last call of `set_state`.
             if kind == worker.RECORDS:
                 for record in message[3]:
@@ -294,8 +299,6 @@ class StretchedIterator(Generic[T]):
             member.finish(stretch)
             if stretch.received:
                 self._learn_seconds(message[2] / stretch.received)
-            if member.is_leaving and not member.queue:
-                self._crew.dismiss(member)
             return
         stretch.source = connection
         stretch.made_by, stretch.made_by_pid = member.index, connection.worker_pid
@@ -337,13 +340,13 @@ class StretchedIterator(Generic[T]):
         crew = self._crew
         outstanding = self._planned - self._given - self._cursor
         crew.adjust(outstanding, int(outstanding * self._nbytes))
-        seconds = self._seconds or 0.0
+        seconds = self._seconds
         depth_s = min(max(_SMALLEST_DEPTH_S, 2 * self._away_s), _LARGEST_DEPTH_S)
         while True:
             member = crew.least_busy()
             if member is None:
                 return
-            if len(member.queue) > 1 and member.pending * seconds >= depth_s:
+            if len(member.queue) > 1 and (seconds is None or member.pending * seconds >= depth_s):
                 return
             stretch = self._orphans.popleft() if self._orphans else self._new_stretch()
             if stretch is None:

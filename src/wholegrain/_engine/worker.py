@@ -367,7 +367,7 @@ class Worker:
         if is_free := self._commands.empty():
             self._flush()
         if is_free and self._ended and self._stretches:
-            command = (REPOSITION, *self._stretches.popleft())
+            command: Any = (REPOSITION, *self._stretches.popleft())
         else:
             command = self._commands.get()
         if command[0] == TAKEN:
