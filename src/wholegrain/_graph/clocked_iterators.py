@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._graph.observed import tape
 
 _METHODS = ("__next__", "take", "next_into")
@@ -49,7 +50,7 @@ def _timed(method: Callable[..., Any], many: bool) -> Callable[..., Any]:
     clock, cpu_clock, current = time.perf_counter, time.thread_time, tape
 
     @functools.wraps(method)
-    def run(self: Any, *args: Any) -> Any:
+    def __next__(self: Any, *args: Any) -> Any:  # Tracebacks know a step by this name.
         observed = self.observed
         outside, outer = current.below, current.stage
         current.below, current.stage = 0.0, self
@@ -67,6 +68,9 @@ def _timed(method: Callable[..., Any], many: bool) -> Callable[..., Any]:
             element = method(self, *args)
             made = len(element) if many else 1
             return element
+        except Exception as error:
+            keep_user_frames(error)
+            raise
         finally:
             end = clock()
             spent = end - start
@@ -89,4 +93,4 @@ def _timed(method: Callable[..., Any], many: bool) -> Callable[..., Any]:
                 if not observed.calls & 1023:
                     observed.pause(end)
 
-    return run
+    return __next__
