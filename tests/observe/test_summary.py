@@ -115,6 +115,14 @@ def test_workers_are_added_up_and_current() -> None:
     assert ahead.bytes_consumed == ahead.bytes_produced > 0
 
 
+def test_workers_of_any_number_are_added_up() -> None:
+    ds: Any = wg.MapDataset.range(20).map(_double).to_iter_dataset().map(abs)
+    it = iter(_tracked(ds.mp_prefetch(wg.MultiprocessingOptions(num_workers="auto"))))
+    assert list(it) == [2 * n for n in range(20)]
+    for start in ("AutoPrefetch", "MapDatasetIterator", "MapMap", "Range"):
+        assert _named(it, start).num_produced_elements == 20, start
+
+
 def test_threads_and_interleaved_datasets_are_added_up() -> None:
     ds: Any = wg.MapDataset.range(20).map(_double).to_iter_dataset()
     it = iter(_tracked(X.multithread_prefetch(ds, 2, 1)))

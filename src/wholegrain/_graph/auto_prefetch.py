@@ -94,7 +94,8 @@ class AutoPrefetchIterator(DatasetIterator[T]):
         self._worker_init_fn = worker_init_fn
         self._states = CountedStates(dataset)
         # The same pipeline in this process, to ask about positions. It reads nothing.
-        self._here: DatasetIterator[T] = dataset.__iter__()
+        with run.entered(dataclasses.replace(context, watch=None)):
+            self._here: DatasetIterator[T] = dataset.__iter__()
         self._state = self._here.get_state()  # Until there are workers.
         self._dataset = dataset
         self._stretched: StretchedIterator[T] | None = None
@@ -237,7 +238,7 @@ def _open_in_worker(
 ) -> StretchIterator:
     config.update("py_traceback_filtering", "off")  # The main process does it, and sees all.
     # Each is the only one: positions are those of the whole.
-    with run.entered(run.RunContext(options=context.options)):
+    with run.entered(run.RunContext(options=context.options, watch=context.watch)):
         iterator = dataset.__iter__()
     reader: Any = iterator
     while not isinstance(reader, BoundedReadIterator):

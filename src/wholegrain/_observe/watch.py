@@ -13,6 +13,7 @@ from typing import Any
 
 from wholegrain._core.names import transform_name
 from wholegrain._graph import run
+from wholegrain._graph.auto_prefetch import AutoPrefetchIterDataset
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.kinds import IterNode
@@ -77,7 +78,7 @@ class GraphWatch(Watch):
         self._nodes.append(dataset)
         if feeds_prefetch or _is_prefetch(dataset):
             self._feeds_prefetch.add(row)
-        if isinstance(dataset, InterleaveIterDataset):
+        if _opens_later(dataset):
             return  # What it reads from is opened while it runs.
         reads_in_order = isinstance(dataset, IterDataset) and not _reads_ahead(dataset)
         for parent in dataset.parents:
@@ -98,7 +99,7 @@ class GraphWatch(Watch):
         if row is None:
             return node.open()  # Something else that is opened on the way.
         iterator: Any
-        if isinstance(node, InterleaveIterDataset):
+        if _opens_later(node):
             branch = Branch(self.aims, self.board, row, self.folders, _is_prefetch(node))
             with run.entered(dataclasses.replace(run.current(), watch=branch)):
                 iterator = node.open()
@@ -109,7 +110,7 @@ class GraphWatch(Watch):
             iterator = self._with_timed_parents(node).open()
         if not isinstance(iterator, DatasetIterator):
             return iterator  # type: ignore[no-any-return]
-        if not isinstance(node, ShardedIterDataset) and _has_name(iterator):
+        if not (_opens_later(node) and _is_prefetch(node)) and _has_name(iterator):
             self.board.rename(row, str(iterator))
         if not self.aims.all_stages and row != 0 and not _is_prefetch(node):
             return iterator
@@ -201,8 +202,7 @@ class Branch(Watch):
         """Open an iterator of the output of such a graph."""
         context = run.current()
         if self._board is None:
-            name = f"{context.worker_index:06d}.times"
-            self._board = Board(os.path.join(self._folder, name))
+            self._board = Board(os.path.join(self._folder, f"{os.getpid()}.times"))
         look = tuple(_look(node))
         rows = self._rows.get(look)
         watch = GraphWatch(node, self._aims, self._board, self._row, rows, self._feeds_prefetch)
@@ -229,8 +229,18 @@ def _reads_ahead(dataset: Any) -> bool:
 
 
 def _is_prefetch(dataset: Any) -> bool:
-    kinds = (PrefetchIterDataset, ThreadPrefetchIterDataset, ShardedIterDataset)
+    kinds = (
+        PrefetchIterDataset,
+        ThreadPrefetchIterDataset,
+        ShardedIterDataset,
+        AutoPrefetchIterDataset,
+    )
     return isinstance(dataset, kinds)
+
+
+def _opens_later(dataset: Any) -> bool:
+    """Say whether a stage opens what it reads from while it runs, here or in workers."""
+    return isinstance(dataset, (InterleaveIterDataset, AutoPrefetchIterDataset))
 
 
 def _has_name(iterator: DatasetIterator[Any]) -> bool:
@@ -247,7 +257,7 @@ def _look(dataset: Any) -> Iterator[str]:
     yield type(dataset).__name__
     yield type(getattr(dataset, "source", None)).__name__
     yield transform_name(getattr(dataset, "_transform", None))
-    if not isinstance(dataset, InterleaveIterDataset):
+    if not _opens_later(dataset):
         for parent in dataset.parents:
             yield from _look(parent)
         yield ""

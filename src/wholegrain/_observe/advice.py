@@ -1,0 +1,103 @@
+"""Which stage limits a pipeline, in words, and what would help."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from typing import Any
+
+from wholegrain._observe.blame import LOOP, READERS, WORKERS, Lane, Place
+
+_HARDLY = 0.05
+"""A training loop that waits for less than this share of its time does not wait for data."""
+
+
+@dataclasses.dataclass
+class Verdict:
+    """The stage that limits, if one does, the sentence that says so, and what would help."""
+
+    limiting: str | None
+    text: str
+    advice: list[str]
+
+
+def judge(lane: Lane, places: list[Place], seen: dict[str, Any]) -> Verdict:
+    """Say which stage limits a run, and what would help."""
+    whole = seen["wait"] + seen["loop"]
+    if whole <= 0 or not any(lane.blame.values()):
+        return Verdict(None, "Nothing has been seen yet: take some elements first.", [])
+    share = seen["wait"] / whole
+    if share < _HARDLY:
+        return Verdict(
+            None,
+            f"The training loop is the bottleneck: it waited for data {share:.1%} of the time.",
+            ["Nothing is to be gained in the pipeline."],
+        )
+    place = max(places, key=lambda place: lane.blame[place.key])
+    key = place.key
+    idles = lane.own[key] > 0 and lane.computing[key] < 0.5 * lane.own[key]
+    does = "waits, as for a disk or a network" if idles else "computes"
+    text = (
+        f"{place.name} is the bottleneck: {lane.blame[key]:.0%} of the {share:.0%} of its time that"
+        f" the training loop waits for data. It runs in the {lane.runs_in[key]}, and mostly {does}."
+    )
+    return Verdict(key, text, _advice(place, lane, places, idles, share))
+
+
+def _advice(place: Place, lane: Lane, places: list[Place], idles: bool, share: float) -> list[str]:
+    who = lane.runs_in[place.key]
+    processors = _processors()
+    is_read = any(p.ahead == READERS and place.key.startswith(f"{p.key}.") for p in places)
+    wanted = max(1, min(processors, math.ceil(1 / max(1 - share, 0.02))))
+    workers = f"`mp_prefetch(MultiprocessingOptions(num_workers={wanted}))`"
+    if place.ahead is not None:
+        return [
+            "Handing elements over takes most of the time: hand over fewer and larger ones, for"
+            " instance by `batch` in front of it."
+        ]
+    if who == WORKERS:
+        return _advice_for_workers(places, idles, processors)
+    if idles and is_read:
+        return [
+            "Have more of it under way at a time: more threads and a larger buffer, as in"
+            " `to_iter_dataset(ReadOptions(num_threads=64, prefetch_buffer_size=1000))`.",
+            "Larger or fewer files, or a copy on a local disk, would make each wait shorter.",
+        ]
+    if idles:
+        return [
+            f"Put {place.name} in front of `to_iter_dataset()`: threads then do its waiting, many"
+            " at a time.",
+            f"Or run the pipeline in workers: {workers}.",
+        ]
+    lines = []
+    if processors > 1:
+        alone = "one thread" if who == LOOP else "threads that share one interpreter"
+        lines.append(f"It is work for a processor, done by {alone}: use workers, {workers}.")
+    else:
+        lines.append("There is one processor: only less work would help.")
+    lines.append(f"Or make {place.name} cheaper: do on whole batches, or once and for all, what can.")
+    return lines
+
+
+def _advice_for_workers(places: list[Place], idles: bool, processors: int) -> list[str]:
+    counts = [getattr(p.dataset, "_num_workers", None) for p in places if p.ahead == WORKERS]
+    count = next((number for number in counts if number is not None), None)
+    if idles:
+        return [
+            "The workers wait: more of them, or more threads in each"
+            " (`ReadOptions(num_threads=...)`), have more of it under way at a time."
+        ]
+    if count is not None and count < processors:
+        return [f"Use more workers: {count} are at work, and there are {processors} processors."]
+    return [
+        f"There are as many workers as processors ({processors}): only less work, or more"
+        " machines, would help."
+    ]
+
+
+def _processors() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1

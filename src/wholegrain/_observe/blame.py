@@ -1,0 +1,147 @@
+"""Who the training loop waits for, in the end."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from wholegrain._graph import outline
+from wholegrain._graph.observed import Times
+
+LOOP, READERS, THREAD, THREADS, WORKERS = (
+    "training loop",
+    "reader threads",
+    "thread",
+    "threads",
+    "workers",
+)
+_AHEAD = {
+    "PrefetchIterDataset": READERS,
+    "ThreadPrefetchIterDataset": THREAD,
+    "MultithreadPrefetchIterDataset": THREADS,
+    "ProcessPrefetchIterDataset": WORKERS,
+    "AutoPrefetchIterDataset": WORKERS,
+}
+
+
+@dataclasses.dataclass
+class Place:
+    """A stage of the graph.
+
+    Args:
+        key: By what it is known.
+        dataset: The stage; None for one that was opened on the way.
+        behind: The keys of those it reads from.
+    """
+
+    key: str
+    dataset: Any
+    behind: list[str]
+
+    @property
+    def name(self) -> str:
+        """What it does, as its user would call it."""
+        if self.dataset is None:
+            return self.key.removeprefix("inside ")
+        return outline.label(self.dataset)
+
+    @property
+    def ahead(self) -> str | None:
+        """Who runs ahead behind it, if anybody does."""
+        return _AHEAD.get(type(self.dataset).__name__)
+
+
+@dataclasses.dataclass
+class Lane:
+    """By stage: own seconds and those of them spent computing, waiting, blame, and who runs it."""
+
+    own: dict[str, float]
+    computing: dict[str, float]
+    waited: dict[str, float]
+    blame: dict[str, float]
+    runs_in: dict[str, str]
+
+
+def share_out(places: list[Place], seen: dict[str, Any]) -> Lane:
+    """Share the waiting of the training loop out among the stages.
+
+    Who waits for threads or workers waits for what they do, in proportion to the time it takes.
+    """
+    by_key = {place.key: place for place in places}
+    stages: dict[str, Times] = seen["stages"]
+    lane = Lane({}, {}, {}, dict.fromkeys(by_key, 0.0), {})
+    for place in places:
+        times = stages.get(place.key, Times())
+        own, waited = times.own, times.waited
+        if place.ahead is not None:
+            work = sum(stages.get(key, Times()).own for key in _lane_of(place, by_key))
+            if type(place.dataset).__name__ == "AutoPrefetchIterDataset":
+                own, waited = 0.0, waited + own
+            elif place.ahead == READERS and waited < 0.5 * times.reading and work:
+                own, waited = own + waited, 0.0  # Nobody ran ahead: that is the stage's own.
+            if not work and not any(stages.get(key) for key in _lane_of(place, by_key)):
+                own, waited = own + waited, 0.0  # Nothing is known of those who do.
+        lane.own[place.key] = own
+        lane.computing[place.key] = min(own, times.computing if times.own else own)
+        lane.waited[place.key] = waited
+    _say_who_runs(places[0], LOOP, by_key, stages, lane)
+    _give(places[0].key, 1.0, by_key, stages, lane)
+    return lane
+
+
+def _say_who_runs(
+    place: Place, who: str, by_key: dict[str, Place], stages: dict[str, Times], lane: Lane
+) -> None:
+    lane.runs_in[place.key] = who
+    behind = who
+    if place.ahead is not None:
+        times = stages.get(place.key, Times())
+        reads_here = place.ahead == READERS and times.reading >= times.waited
+        behind = who if reads_here else place.ahead
+        if who == WORKERS:
+            behind = WORKERS  # Threads of a worker are part of it.
+    for key in place.behind:
+        _say_who_runs(by_key[key], behind, by_key, stages, lane)
+
+
+def _lane_of(place: Place, by_key: dict[str, Place]) -> Iterator[str]:
+    """Return the stages that are run behind one, up to and with the next that have others run."""
+    for key in place.behind:
+        yield key
+        if by_key[key].ahead is None:
+            yield from _lane_of(by_key[key], by_key)
+
+
+def _give(
+    first: str, amount: float, by_key: dict[str, Place], stages: dict[str, Times], lane: Lane
+) -> None:
+    """Give an amount of blame to the stages that one thread runs, from `first` on."""
+    keys = [first]
+    if by_key[first].ahead is None:
+        keys += _lane_of(by_key[first], by_key)
+    _divide(keys, amount, by_key, stages, lane)
+
+
+def _divide(
+    keys: list[str],
+    amount: float,
+    by_key: dict[str, Place],
+    stages: dict[str, Times],
+    lane: Lane,
+) -> None:
+    spent = {
+        key: lane.own[key] + lane.waited[key] + stages.get(key, Times()).reading for key in keys
+    }
+    whole = sum(spent.values())
+    if whole <= 0:
+        return
+    for key in keys:
+        lane.blame[key] += amount * lane.own[key] / whole
+        handed_on = amount * (spent[key] - lane.own[key]) / whole
+        if handed_on > 0:
+            behind = list(_lane_of(by_key[key], by_key))
+            if sum(lane.own[other] + lane.waited[other] for other in behind) > 0:
+                _divide(behind, handed_on, by_key, stages, lane)
+            else:
+                lane.blame[key] += handed_on

@@ -1,0 +1,251 @@
+"""`it.report()`: where the time of a run went, which stage limits it, and what would help."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from pathlib import Path
+from typing import Any
+
+from wholegrain._graph import outline
+from wholegrain._graph.iterator import DatasetIterator
+from wholegrain._graph.observed import Times
+from wholegrain._observe.advice import Verdict, judge
+from wholegrain._observe.blame import Lane, Place, share_out
+
+
+@dataclasses.dataclass
+class StageReport:
+    """One stage of a pipeline, and what was seen of it.
+
+    Attributes:
+        id: 0 for the output; then the stages behind it, depth first.
+        name: What it does, such as `map(decode)`.
+        node: What the dataset calls itself.
+        inputs: The ids of the stages it reads from.
+        runs_in: Who does its work: "training loop", "reader threads", "thread" or "workers".
+        seconds: Its own time, without the stages behind it, of all threads and workers together.
+        share: Of the time of all stages; all shares make 1.
+        idle_share: The part of its own time in which it did not compute but waited, as for a disk.
+        wait_share: Its share of the time that the training loop waited for data.
+        waited_seconds: How long those in front waited for threads or workers behind it.
+        elements: How many elements it made; None if that is not known.
+        nbytes: What those take in memory, by the size of some of them; None if not known.
+        is_estimated: Whether `elements` comes from a part of them.
+        length: How many elements one epoch has; None if that is not known.
+    """
+
+    id: int
+    name: str
+    node: str
+    inputs: list[int]
+    runs_in: str
+    seconds: float = 0.0
+    share: float = 0.0
+    idle_share: float = 0.0
+    wait_share: float = 0.0
+    waited_seconds: float = 0.0
+    elements: int | None = None
+    nbytes: int | None = None
+    is_estimated: bool = False
+    length: int | None = None
+
+
+@dataclasses.dataclass
+class Report:
+    """What is slow in a pipeline, and why.
+
+    Print it, or look at its fields. In a notebook it shows itself.
+
+    Attributes:
+        stages: The output first, then the stages behind it.
+        wait_seconds: How long the training loop waited for data.
+        loop_seconds: How long it did other things, between two elements.
+        limiting: The id of the stage that the training loop waits for most; None if it hardly
+            waits.
+        verdict: Which one that is, in words.
+        advice: What would help.
+    """
+
+    stages: list[StageReport]
+    wait_seconds: float
+    loop_seconds: float
+    limiting: int | None
+    verdict: str
+    advice: list[str]
+
+    @property
+    def wait_share(self) -> float:
+        """The share of its time that the training loop waited for data."""
+        return self.wait_seconds / max(self.wait_seconds + self.loop_seconds, 1e-9)
+
+    def stage(self, name: str) -> StageReport:
+        """Return the first stage with this name, or whose name begins so: `report.stage("map")`."""
+        for exact in (True, False):
+            for stage in self.stages:
+                if stage.name == name if exact else stage.name.startswith(name):
+                    return stage
+        known = ", ".join(stage.name for stage in self.stages)
+        raise KeyError(f"There is no stage {name!r} in the report. The stages are: {known}.")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain values, for JSON."""
+        return {**dataclasses.asdict(self), "wait_share": self.wait_share}
+
+    def to_html(self) -> str:
+        """Return the report as a page that needs nothing else."""
+        page: str = _module("report_html").page(self)
+        return page
+
+    def save_html(self, path: str | Path) -> None:
+        """Write the report as a page that needs nothing else."""
+        Path(path).write_text(self.to_html(), encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        fragment: str = _module("report_html").fragment(self)
+        return fragment
+
+    def __str__(self) -> str:
+        text: str = _module("report_text").plain(self)
+        return text
+
+    def __rich__(self) -> Any:
+        return _module("report_text").rich(self)
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"wholegrain._observe.{name}")
+
+
+def report_of(iterator: DatasetIterator[Any]) -> Report:
+    """Return the report of the pipeline that an iterator is the output of."""
+    output = _observed_iterator(iterator)
+    if output is None:
+        raise ValueError(
+            "Nothing is known of this run: either the environment variable WHOLEGRAIN_REPORT is 0,"
+            " or the iterator is not made of stages of this library."
+        )
+    seen = snapshot_of(output)
+    places = list(_places(output.observed_as, "0", seen["stages"]))
+    lane = share_out(places, seen)
+    verdict = judge(lane, places, seen)
+    return _written(places, lane, seen, verdict)
+
+
+def _observed_iterator(iterator: Any) -> Any:
+    if getattr(iterator, "observed", None) is not None:
+        return iterator
+    for parent in getattr(iterator, "_parents", ()):
+        found = _observed_iterator(parent)
+        if found is not None:
+            return found
+    return None
+
+
+def snapshot_of(output: Any) -> dict[str, Any]:
+    """Return what was seen of a run, that of its workers included."""
+    for process in _processes(output):
+        process.tell_report()
+    seen: dict[str, Any] = output.observed.snapshot()
+    seen["idle"] = {}
+    for (place, _), report in seen["workers"].items():
+        busy, idle = seen["idle"].get(place, (0.0, 0.0))
+        seen["idle"][place] = (busy + report["wait"], idle + report["loop"])
+        seen["estimated"] = seen["estimated"] or report["estimated"]
+        for behind, times in report["stages"].items():
+            key = place + behind.removeprefix("0") if behind.startswith("0") else behind
+            _add(seen["stages"].setdefault(key, Times()), times)
+    return seen
+
+
+def _add(total: Times, times: Times) -> None:
+    for name in ("own", "computing", "waited", "reading", "elements"):
+        setattr(total, name, getattr(total, name) + getattr(times, name))
+    total.size = total.size or times.size
+    total.clocked = total.clocked or times.clocked
+
+
+def _processes(iterator: Any) -> list[Any]:
+    found = [iterator] if hasattr(iterator, "tell_report") else []
+    below = [*getattr(iterator, "_parents", ()), *getattr(iterator, "_slots", ())]
+    below += list(getattr(iterator, "_idle", {}).values())
+    for parent in below:
+        if parent is not None:
+            found += _processes(parent)
+    return found
+
+
+def _places(dataset: Any, place: str, stages: dict[str, Times]) -> Any:
+    """Go through a graph, the output first; what is opened on the way comes behind its opener."""
+    parents = getattr(dataset, "parents", ())
+    opener = not parents and hasattr(dataset, "datasets")
+    inside = [key for key in stages if opener and key.startswith("inside ")]
+    yield Place(place, dataset, [f"{place}.{n}" for n in range(len(parents))] + inside)
+    for number, parent in enumerate(parents):
+        yield from _places(parent, f"{place}.{number}", stages)
+    for key in inside:
+        yield Place(key, None, [])
+
+
+def _written(places: list[Place], lane: Lane, seen: dict[str, Any], verdict: Verdict) -> Report:
+    ids = {place.key: number for number, place in enumerate(places)}
+    stages = []
+    whole = sum(lane.own.values()) or 1.0
+    sizes: dict[str, float] = {}
+    for place in reversed(places):  # Sizes follow from those behind.
+        times = seen["stages"].get(place.key, Times())
+        sizes[place.key] = times.size or _size_after(place, sizes)
+        elements = _elements(place, seen)
+        own = lane.own[place.key]
+        count = None if place.dataset is None else outline.length(place.dataset)
+        stages.append(
+            StageReport(
+                id=ids[place.key],
+                name=place.name,
+                node=str(place.dataset) if place.dataset is not None else place.name,
+                inputs=[ids[key] for key in place.behind],
+                runs_in=lane.runs_in[place.key],
+                seconds=own,
+                share=own / whole,
+                idle_share=1 - min(1.0, lane.computing[place.key] / own) if own > 1e-6 else 0.0,
+                wait_share=lane.blame[place.key],
+                waited_seconds=lane.waited[place.key],
+                elements=None if elements is None else round(elements),
+                nbytes=round(elements * sizes[place.key]) if elements and sizes[place.key] else None,
+                is_estimated=bool(times.clocked and seen["estimated"])
+                or bool(getattr(place.dataset, "sparse", False)),
+                length=count,
+            )
+        )
+    return Report(
+        stages=stages[::-1],
+        wait_seconds=seen["wait"],
+        loop_seconds=seen["loop"],
+        limiting=None if verdict.limiting is None else ids[verdict.limiting],
+        verdict=verdict.text,
+        advice=verdict.advice,
+    )
+
+
+_PASSES_ON = ("Prefetch", "Filter", "Seed", "WithOptions", "Limit", "Repeat", "Shuffle", "Cache")
+
+
+def _size_after(place: Place, sizes: dict[str, float]) -> float:
+    """Return the size of an element where it follows from the one behind; 0 if not."""
+    kind = type(place.dataset).__name__
+    if len(place.behind) != 1:
+        return 0.0
+    behind = sizes.get(place.behind[0], 0.0)
+    if kind.startswith("Batch") and getattr(place.dataset, "_batch_fn", None) is None:
+        return float(behind * place.dataset._batch_size)  # noqa: SLF001
+    return behind if any(name in kind for name in _PASSES_ON) else 0.0
+
+
+def _elements(place: Place, seen: dict[str, Any]) -> float | None:
+    times: Times | None = seen["stages"].get(place.key)
+    if times is not None and times.elements:
+        return times.elements
+    if type(place.dataset).__name__ == "PrefetchIterDataset":
+        behind = seen["stages"].get(place.behind[0])
+        return behind.elements if behind is not None and behind.elements else None
+    return None
