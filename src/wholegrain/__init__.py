@@ -18,6 +18,7 @@ from wholegrain._core.config import config as config
 from wholegrain._graph.iter_dataset import IterDataset as IterDataset
 from wholegrain._graph.iterator import DatasetIterator as DatasetIterator
 from wholegrain._graph.map_dataset import MapDataset as MapDataset
+from wholegrain.compat import keras_hook as _keras_hook
 from wholegrain.options import MultiprocessingOptions as MultiprocessingOptions
 from wholegrain.options import ReadOptions as ReadOptions
 from wholegrain.record import Record as Record
@@ -69,3 +70,6 @@ def __dir__() -> list[str]:
 
 if os.environ.get("ENABLE_PYGRAIN_PROMETHEUS_TELEMETRY", "").lower() == "true":
     importlib.import_module("wholegrain._observe.prometheus").start()
+
+# Keras asks Grain about datasets of this package, for their names: it is told, once it is imported.
+_keras_hook.watch()

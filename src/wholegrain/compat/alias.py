@@ -5,7 +5,6 @@ and the modules under `grain._src` are small ones that look names up (`private.p
 """
 
 import importlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
@@ -128,7 +127,7 @@ def _spec(name: str) -> importlib.machinery.ModuleSpec:
     return importlib.machinery.ModuleSpec(name, _FINDER, is_package=True)
 
 
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class _Finder:
     """Finds `grain` and everything below, before anyone else does."""
 
     def find_spec(
@@ -156,4 +155,4 @@ def _public_name(name: str) -> str | None:
     return own if importlib.util.find_spec(own) else None
 
 
-_FINDER = _Finder()
+_FINDER: Any = _Finder()  # without importlib's base classes, which take long to import

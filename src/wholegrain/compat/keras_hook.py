@@ -1,0 +1,167 @@
+"""Lets Keras take wholegrain's datasets and DataLoader, with or without Grain installed.
+
+Keras knows datasets of Grain by the names of their classes, and takes wholegrain's for such, whose
+modules have "grain" in their names as well. Then it asks Grain whether they are. So two modules of
+Keras are changed after they were imported: what is wholegrain's is handled here, everything else as
+before.
+"""
+
+import functools
+import importlib.machinery
+import os
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType, ModuleType
+from typing import Any
+
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PIPELINES = tuple(os.path.join(_OWN, name) + os.sep for name in ("_graph", "_loader"))
+
+
+def watch() -> None:
+    """Change Keras's modules when they are imported, or now if they are."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+    for name, change in _CHANGES.items():
+        module = sys.modules.get(name)
+        if module is not None:
+            _apply(change, module)
+
+
+class _Finder:
+    """Finds nothing of its own: has a module changed once another finder's loader has run it."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        change = _CHANGES.get(fullname)
+        if change is None:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_and_change(module: ModuleType) -> None:
+            execute(module)
+            _apply(change, module)
+
+        setattr(spec.loader, "exec_module", execute_and_change)  # noqa: B010
+        return spec
+
+
+def _apply(change: Callable[[Any], None], module: ModuleType) -> None:
+    if getattr(module, "_changed_by_wholegrain", False):
+        return
+    try:
+        change(module)
+    except AttributeError:
+        return  # A Keras that is made otherwise: it is left as it is.
+    setattr(module, "_changed_by_wholegrain", True)  # noqa: B010
+
+
+def _change_adapter(module: Any) -> None:
+    """Have wholegrain's data handled by an adapter that does not ask Grain."""
+    theirs: Any = module.GrainDatasetAdapter
+    tree, tools = module.tree, module.data_adapter_utils
+
+    class WholegrainAdapter(theirs):  # type: ignore[misc]
+        """Handles a MapDataset, an IterDataset or a DataLoader of wholegrain."""
+
+        def __init__(self, dataset: Any) -> None:
+            self._dataset = dataset
+            self._batch_size, self._output_signature = self._get_dataset_info(dataset)
+            self._output_tf_signature = None
+
+        def get_numpy_iterator(self) -> Any:
+            def to_numpy(leaf: Any) -> Any:
+                if hasattr(leaf, "__array__"):
+                    leaf = leaf.cpu() if tools.is_torch_tensor(leaf) else leaf
+                    return module.np.asarray(leaf)
+                return leaf
+
+            return _Mapped(self._dataset, _on_leaves(tree, to_numpy))
+
+        def get_jax_iterator(self) -> Any:
+            def to_jax(leaf: Any) -> Any:
+                if tools.is_scipy_sparse(leaf):
+                    return tools.scipy_sparse_to_jax_sparse(leaf)
+                if tools.is_tensorflow_sparse(leaf):
+                    return tools.tf_sparse_to_jax_sparse(leaf)
+                return leaf
+
+            return _Mapped(self._dataset, _on_leaves(tree, to_jax))
+
+        def get_tf_dataset(self) -> Any:
+            def to_tf(leaf: Any) -> Any:
+                if leaf is None:
+                    return module.tf.experimental.Optional.empty(None)
+                if tools.is_scipy_sparse(leaf):
+                    return tools.scipy_sparse_to_tf_sparse(leaf)
+                if tools.is_jax_sparse(leaf):
+                    return tools.jax_sparse_to_tf_sparse(leaf)
+                return leaf
+
+            def convert(element: Any) -> Any:
+                # TensorFlow takes no lists.
+                return tree.lists_to_tuples(tree.map_structure(to_tf, element))
+
+            return module.tf.data.Dataset.from_generator(
+                lambda: _Mapped(self._dataset, convert),
+                output_signature=tree.map_structure(
+                    tools.convert_to_tf_tensor_spec, self._output_signature
+                ),
+            )
+
+    def choose(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        given = args[0] if args else kwargs.get("dataset")
+        if cls is theirs and _is_ours(given):
+            cls = WholegrainAdapter
+        return object.__new__(cls)
+
+    theirs.__new__ = staticmethod(choose)
+
+
+def _on_leaves(tree: Any, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return functools.partial(tree.map_structure, function, none_is_leaf=False)
+
+
+class _Mapped:
+    """An iterable with a function applied to what it gives."""
+
+    def __init__(self, iterable: Any, function: Callable[[Any], Any]) -> None:
+        self._iterable = iterable
+        self._function = function
+
+    def __iter__(self) -> Any:
+        return map(self._function, iter(self._iterable))
+
+
+def _is_ours(value: Any) -> bool:
+    import wholegrain
+
+    return isinstance(value, (wholegrain.MapDataset, wholegrain.IterDataset, wholegrain.DataLoader))
+
+
+def _change_pipeline_check(module: Any) -> None:
+    """Have layers that are part of a pipeline compute on the CPU, as they do in Grain's."""
+    in_grain = module.in_grain_data_pipeline
+
+    def in_grain_data_pipeline() -> bool:
+        return _is_below_a_pipeline(sys._getframe(1)) or in_grain()  # noqa: SLF001
+
+    module.in_grain_data_pipeline = in_grain_data_pipeline
+
+
+def _is_below_a_pipeline(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_PIPELINES):
+            return True
+        frame = frame.f_back
+    return False
+
+
+_CHANGES: dict[str, Callable[[Any], None]] = {
+    "keras.src.trainers.data_adapters.grain_dataset_adapter": _change_adapter,
+    "keras.src.utils.backend_utils": _change_pipeline_check,
+}
