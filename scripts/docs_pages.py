@@ -42,6 +42,12 @@ NAMESPACES = {
 # What most programs start with.
 FIRST = ("MapDataset", "IterDataset", "DatasetIterator", "DataLoader", "DataLoaderIterator", "load")
 
+# Used between modules; a program has no use for them.
+INNER = {
+    *("as_process", "jax_process", "even_split", "record_rng"),
+    *("load_ipython_extension", "unload_ipython_extension"),
+}
+
 # Class methods that live in a metaclass, so that instances do not have them.
 FACTORIES = {
     "MapDataset": "wholegrain._graph.map_dataset._MapDatasetFactories",
@@ -55,6 +61,7 @@ def exported(module: str) -> list[str]:
     Those are the names it defines, and those it imports under the same name: `import a as a`.
     """
     names = [name for name in _names(_tree(module).body) if not name.startswith("_")]
+    names = [name for name in names if name not in INNER]
     return list(dict.fromkeys([name for name in FIRST if name in names] + names))
 
 
@@ -99,7 +106,7 @@ def reference_page(module: str) -> str:
     """Return the page of a public namespace, for mkdocstrings to fill in."""
     lines = [f"# {module}", "", NAMESPACES[module], ""]
     for name in exported(module):
-        if _is_module(f"{module}.{name}") or name in ("T", "R"):
+        if _is_module(f"{module}.{name}"):
             continue
         lines += [f"::: {module}.{name}", ""]
         if module == "wholegrain" and name in FACTORIES:
