@@ -12,6 +12,7 @@ import pytest
 
 import wholegrain as wg
 from tests.parity import golden, model
+from wholegrain._core import tree
 from wholegrain.testing import difference
 
 _GOLDEN = golden.load("golden_dataset.json")
@@ -32,7 +33,8 @@ def _build(case: dict[str, Any]) -> Any:
 
 
 def _assert_same(expected: Any, found: Any, what: str = "") -> None:
-    where = difference(expected, found, key_order=True)
+    # Recorded without jax. With it, keys are sorted.
+    where = difference(expected, found, key_order=not tree.follows_jax())
     assert where is None, f"{what}: {where}\nexpected: {expected}\nfound: {found}"
 
 
@@ -274,6 +276,8 @@ def test_default_batching_stacks_as_recorded(case: dict[str, Any]) -> None:
     elements = eval(case["elements"], _NAMES)
     ds = wg.MapDataset.source(elements)
     expected = golden.decode(case["batch"])
+    if elements[0] is None and tree.follows_jax():
+        expected = None  # To jax it is an empty container.
     batched: Any = ds.to_iter_dataset(allow_nones=True).batch(len(elements))
     _assert_same([expected], list(batched))
     if any(element is None for element in elements):

@@ -7,11 +7,14 @@ each at a multiple of 64 bytes. Elements that differ only in their numbers have 
       dict("image", "label"), array uint8[224, 224, 3] at byte 0 of block 0, other
 """
 
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from wholegrain._core.tree import follows_jax
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -48,6 +51,8 @@ def flatten(value: Any, parts: list[Any], arrays: list[Array], others: list[Any]
             parts.append((_ARRAY, dtype, value.shape))
             arrays.append(value)
     elif kind is dict and _has_plain_keys(value):
+        if follows_jax():  # `tree` says why the order of the keys depends on it.
+            value = dict(sorted(value.items(), key=_key))
         parts.append((_DICT, *value))
         for item in value.values():
             # As for any value, without a call for each of many arrays.
@@ -67,6 +72,9 @@ def flatten(value: Any, parts: list[Any], arrays: list[Array], others: list[Any]
     else:
         parts.append(_OTHER)
         others.append(value)
+
+
+_key = operator.itemgetter(0)
 
 
 def _has_plain_keys(value: dict[Any, Any]) -> bool:

@@ -1,10 +1,12 @@
 """Rows that fill together with the sequences of many elements."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from wholegrain._core import tree
 from wholegrain._packing.bins import FeatureArrays, make_bins
 from wholegrain._packing.features import Feature, PackingPlan, rebuild
 from wholegrain._packing.recycling import RecycledArrays
@@ -114,25 +116,22 @@ class PackedBatch:
                     (f"{name}_segment_ids", array.segment_ids),
                     (f"{name}_positions", array.positions),
                 ]
-        return columns
+        # As in a batch: `tree` says why the order of the keys depends on jax.
+        return sorted(columns, key=_name) if tree.follows_jax() else columns
+
+
+def _name(column: tuple[str, Any]) -> str:
+    return column[0]
 
 
 class _Nested:
     """Arrays in containers, read like one array."""
 
-    def __init__(self, tree: Any) -> None:
-        self._tree = tree
+    def __init__(self, arrays: Any) -> None:
+        self._arrays = arrays
 
     def __getitem__(self, index: int) -> Any:
-        return _index_leaves(self._tree, index)
-
-
-def _index_leaves(tree: Any, index: int) -> Any:
-    if isinstance(tree, dict):
-        return {key: _index_leaves(value, index) for key, value in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        return type(tree)([_index_leaves(value, index) for value in tree])
-    return tree[index]
+        return tree.map_leaves(operator.itemgetter(index), self._arrays)
 
 
 def _sequence(value: Any) -> Any:
