@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from wholegrain._core.spec import nbytes
 from wholegrain._core.types import Indices, T
+from wholegrain._engine.waiting import voluntary_switches
 from wholegrain._graph import fusion
 from wholegrain._graph.kinds import FunctionTransform
 from wholegrain._graph.map_dataset import MapDataset
@@ -59,6 +60,7 @@ class ClockedReader:
         self._dataset = dataset
         self._observed = observed
         self._clocked: MapDataset[Any] | None = None
+        self._reads = observed.reads_of(dataset)
         self._chunks = 0
         self._probes = 0
         self._seconds = 0.0  # Of the chunks since the last one read with clocks.
@@ -77,6 +79,8 @@ class ClockedReader:
         seconds = time.perf_counter() - start
         count = last - first
         tape.read += seconds
+        self._reads.elements += count
+        self._reads.seconds += seconds
         self._seconds += seconds
         self._elements += count
         self._slow = seconds > count * _SLOW_ELEMENT_S
@@ -105,6 +109,10 @@ class ClockedReader:
             since, self._seconds = self._seconds, 0.0
             elements, self._elements = self._elements, 0
             self._note(notes, seconds, since, 1 + elements / count)
+            self._reads.elements += count
+            self._reads.seconds += seconds
+            self._reads.clocked_elements += count + elements
+            self._reads.clocked_seconds += seconds + since
         return chunk
 
     def _note(self, notes: _Notes, seconds: float, since: float, elements: float) -> None:
@@ -120,10 +128,6 @@ class ClockedReader:
             found.computing += times.computing
             found.elements += times.elements
             found.size = times.size or found.size
-
-    def rest(self) -> tuple[float, int]:
-        """Return seconds and elements of the chunks for which no clock has spoken yet."""
-        return self._seconds, self._elements
 
 
 class _Notes:
@@ -191,9 +195,11 @@ class _Clocked(MapDataset[T]):
         if notes is None:  # Read by a thread of the source's own.
             return read(what)
         outside, notes.below = notes.below, [0.0, 0.0]
-        cpu, start = time.thread_time(), time.perf_counter()
+        cpu, yields, start = time.thread_time(), voluntary_switches(), time.perf_counter()
         elements = read(what)
         own, computing = time.perf_counter() - start, time.thread_time() - cpu
+        if voluntary_switches() == yields:
+            computing = own  # Others may have had the processor meanwhile.
         below = notes.below
         outside[0] += own
         outside[1] += computing
@@ -270,19 +276,20 @@ class _ClockedRow(MapDataset[T]):
         spent, computing, made = [0.0] * len(steps), [0.0] * len(steps), [0] * len(steps)
         samples: list[Any] = [None] * len(steps)
         results: list[Any] = []
-        begin, cpu_begin = clock(), time.thread_time()
-        last, cpu_last = begin, cpu_begin if slow else 0.0
+        begin, cpu_begin, yields = clock(), time.thread_time(), voluntary_switches()
+        last, cpu_last, yields_last = begin, cpu_begin, yields
         for x in elements:
             if x is not None:
                 for number, (function, is_map) in enumerate(steps):
                     value = function(x)
                     now = clock()
-                    spent[number] += now - last
-                    last = now
+                    took, last = now - last, now
+                    spent[number] += took
                     if slow:
-                        cpu = cpu_clock()
-                        computing[number] += cpu - cpu_last
-                        cpu_last = cpu
+                        cpu, yielded = cpu_clock(), voluntary_switches()
+                        waited = yielded > yields_last
+                        computing[number] += cpu - cpu_last if waited else took
+                        cpu_last, yields_last = cpu, yielded
                     x = value if is_map else (x if value else None)
                     if x is None:
                         break
@@ -292,6 +299,8 @@ class _ClockedRow(MapDataset[T]):
         if notes is None:
             return results
         whole, cpu = clock() - begin, time.thread_time() - cpu_begin
+        if voluntary_switches() == yields:
+            cpu = whole
         notes.below[0] += whole
         notes.below[1] += cpu
         for number, place in enumerate(self._places):

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wholegrain._core.tracebacks import keep_user_frames
+from wholegrain._engine.waiting import voluntary_switches
 from wholegrain._graph.observed import tape
 
 _METHODS = ("__next__", "take", "next_into")
@@ -60,9 +61,9 @@ def _timed(method: Callable[..., Any], many: bool) -> Callable[..., Any]:
             observed.entered(start)
         deep = observed.deep
         if deep:
-            outside_cpu = current.below_computing
-            current.below_computing = 0.0
-            cpu = cpu_clock()
+            outside_cpu, outside_yields = current.below_computing, current.below_yields
+            current.below_computing, current.below_yields = 0.0, 0
+            cpu, yields = cpu_clock(), voluntary_switches()
         made = 0
         try:
             element = method(self, *args)
@@ -81,9 +82,13 @@ def _timed(method: Callable[..., Any], many: bool) -> Callable[..., Any]:
             if outer is not self:
                 times.elements += made
             if deep:
-                computed = cpu_clock() - cpu
-                times.computing += min(own, max(0.0, computed - current.below_computing))
+                computed, yielded = cpu_clock() - cpu, voluntary_switches() - yields
+                if yielded > current.below_yields:
+                    times.computing += min(own, max(0.0, computed - current.below_computing))
+                else:
+                    times.computing += own  # Others may have had the processor meanwhile.
                 current.below_computing = outside_cpu + computed
+                current.below_yields = outside_yields + yielded
             else:
                 times.computing += own
             current.below, current.stage = outside + spent, outer

@@ -73,7 +73,8 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
                 if self._closed:
                     raise closed_error()
                 if self._ahead and not self._running:
-                    self.start_prefetch()
+                    with self._context.observed.starting():
+                        self.start_prefetch()
                 elif self._next_dataset < self._num_datasets:
                     self._fill_slot(slot)
                 elif all(it is None for it in slots):

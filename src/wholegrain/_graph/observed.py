@@ -19,6 +19,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from wholegrain._engine.waiting import voluntary_switches
+
 _CLOCK_S = 0.8e-6
 """What a clock around a stage costs for each call."""
 
@@ -58,11 +60,22 @@ class Times:
     clocked: bool = False
 
 
+@dataclasses.dataclass(slots=True)
+class Reads:
+    """What was read of a MapDataset, and the part of it that the clocks in it speak for."""
+
+    elements: float = 0.0
+    seconds: float = 0.0
+    clocked_elements: float = 0.0
+    clocked_seconds: float = 0.0
+
+
 class Tape(threading.local):
     """What a thread spent in stages that have returned, since the current one was entered."""
 
     below = 0.0
     below_computing = 0.0
+    below_yields = 0
     read = 0.0
     stage: Any = None
 
@@ -79,9 +92,13 @@ class Observed:
 
     def __init__(self) -> None:
         self.stages: dict[str, Times] = {}
+        self.reads: dict[str, Reads] = {}
         self.workers: dict[tuple[str, int], Any] = {}
         self.wait = 0.0
         self.loop = 0.0
+        self.start = 0.0  # Until workers had something to give.
+        self._start_before = 0.0
+        self._started: set[int] = set()
         self.lock = threading.Lock()
         self._output: Callable[[], Any] = _nothing
         self._places: dict[int, str] = {}
@@ -97,6 +114,7 @@ class Observed:
         self._began = 0.0
         self._seen = 0.0
         self._left_at = 0.0
+        self._progress: Any = None
 
     def __reduce__(self) -> Any:
         return Observed, ()  # A worker sees for itself.
@@ -173,6 +191,10 @@ class Observed:
         times = self.stages.get(place)
         return self.stages.setdefault(place, Times()) if times is None else times
 
+    def reads_of(self, dataset: Any) -> Reads:
+        """Return what was read of a MapDataset, to be added to."""
+        return self.reads.setdefault(self.place_of(dataset), Reads())
+
     def hear(self, whole: Any, worker: int, report: Any) -> None:
         """Keep what a worker said of itself, which runs a share of `whole`."""
         if report is not None:
@@ -202,19 +224,40 @@ class Observed:
 
     def left(self, now: float, seconds: float) -> None:
         """Note that the training loop got an element, and how long that took."""
-        self.wait += seconds
+        self.wait += seconds - (self.start - self._start_before)
+        self._start_before = self.start
         self._left_at = now
+        self._progress = None
 
     @contextlib.contextmanager
-    def waiting(self, iterator: Any, dataset: Any = None) -> Iterator[None]:
+    def starting(self) -> Iterator[None]:
+        """Start workers: that is done once, and says nothing of how it goes on."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - start
+            self.start += spent
+            tape.below += spent
+
+    def waiting(
+        self, iterator: Any, dataset: Any = None, worker: int | None = None
+    ) -> contextlib.AbstractContextManager[None]:
         """Get what comes next from those who run ahead, or read it; not for every element."""
+        if worker is not None and worker not in self._started:
+            self._started.add(worker)
+            return self.starting()
+        return self._waiting(iterator, dataset)
+
+    @contextlib.contextmanager
+    def _waiting(self, iterator: Any, dataset: Any) -> Iterator[None]:
         outside = tape.read
         tape.read = 0.0
         start = time.perf_counter()
         is_output = iterator is not None and self.is_output(iterator)
         if is_output:
             self.entered(start)
-        cpu = time.thread_time() if self.deep else 0.0
+        cpu, yields = (time.thread_time(), voluntary_switches()) if self.deep else (0.0, 0)
         try:
             yield
         finally:
@@ -227,6 +270,7 @@ class Observed:
             tape.below += spent
             if self.deep:
                 tape.below_computing += time.thread_time() - cpu
+                tape.below_yields += voluntary_switches() - yields
             if is_output:
                 self.left(end, spent)
             self.pause(end)
@@ -269,12 +313,34 @@ class Observed:
                 times.own *= factor
                 times.computing *= factor
                 times.elements *= factor
+        for top, reads in list(self.reads.items()):
+            if not reads.clocked_elements:
+                continue
+            more_elements = reads.elements / reads.clocked_elements
+            more_seconds = reads.seconds / max(reads.clocked_seconds, 1e-9)
+            for place, times in stages.items():
+                if place == top or place.startswith(f"{top}."):
+                    times.own *= more_seconds
+                    times.computing *= more_seconds
+                    times.elements *= more_elements
         return {
             "wait": self.wait * factor,
-            "loop": self.loop * factor,
+            "loop": self.loop * factor + self._since_left(now),
+            "start": self.start,
             "stages": stages,
             "workers": dict(self.workers),
+            "estimated": factor > 1,
         }
+
+    def _since_left(self, now: float) -> float:
+        """Return the training loop's time since it last had to wait, if it has gone on since."""
+        output = self._output()
+        if not self._left_at or output is None or now - self._left_at > _IDLE_S:
+            return 0.0
+        with contextlib.suppress(Exception):
+            if output.progress() != self._progress:
+                return now - self._left_at
+        return 0.0
 
 
 def _nothing() -> None:

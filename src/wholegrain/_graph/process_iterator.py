@@ -110,16 +110,16 @@ class ProcessIterator(DatasetIterator[T]):
     def progress(self) -> Any:
         return None if self._remote is None else self._remote.progress
 
-    def worker_report(self) -> Any:
-        """Return what the worker last said of itself; None if nothing yet."""
-        return None if self._remote is None else self._remote.report
+    def tell_report(self) -> None:
+        """Pass on what the worker last said of itself."""
+        if self._remote is not None and self.keep_report is not None:
+            self.keep_report(self._settings["worker_index"], self._remote.report)
 
     def close(self) -> None:
         self._closed = True
         if self._remote is not None:
             self._remote.close()
-            if self.keep_report is not None:
-                self.keep_report(self._settings["worker_index"], self._remote.report)
+            self.tell_report()
 
     def _get_next_index(self) -> int:
         here = self._open_here()

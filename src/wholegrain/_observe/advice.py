@@ -36,11 +36,15 @@ def judge(lane: Lane, places: list[Place], seen: dict[str, Any]) -> Verdict:
         )
     place = max(places, key=lambda place: lane.blame[place.key])
     key = place.key
-    idles = lane.own[key] > 0 and lane.computing[key] < 0.5 * lane.own[key]
+    who = lane.runs_in[key]
+    busy = sum(lane.computing[k] for k in lane.computing if lane.runs_in[k] == who)
+    # Threads that share the interpreter wait for each other: then a processor is what is short.
+    idles = lane.computing[key] < 0.5 * lane.own[key] and (who == WORKERS or busy < 0.6 * whole)
     does = "waits, as for a disk or a network" if idles else "computes"
+    where = "training loop's own thread" if who == LOOP else who
     text = (
-        f"{place.name} is the bottleneck: {lane.blame[key]:.0%} of the {share:.0%} of its time that"
-        f" the training loop waits for data. It runs in the {lane.runs_in[key]}, and mostly {does}."
+        f"{place.name} is the bottleneck: {lane.blame[key]:.0%} of the time that the training loop"
+        f" waits for data. It runs in the {where}, and mostly {does}."
     )
     return Verdict(key, text, _advice(place, lane, places, idles, share))
 
@@ -52,31 +56,34 @@ def _advice(place: Place, lane: Lane, places: list[Place], idles: bool, share: f
     wanted = max(1, min(processors, math.ceil(1 / max(1 - share, 0.02))))
     workers = f"`mp_prefetch(MultiprocessingOptions(num_workers={wanted}))`"
     if place.ahead is not None:
-        return [
+        line = (
             "Handing elements over takes most of the time: hand over fewer and larger ones, for"
             " instance by `batch` in front of it."
-        ]
+        )
+        return [line]
     if who == WORKERS:
         return _advice_for_workers(places, idles, processors)
     if idles and is_read:
-        return [
+        line = (
             "Have more of it under way at a time: more threads and a larger buffer, as in"
-            " `to_iter_dataset(ReadOptions(num_threads=64, prefetch_buffer_size=1000))`.",
-            "Larger or fewer files, or a copy on a local disk, would make each wait shorter.",
-        ]
+            " `to_iter_dataset(ReadOptions(num_threads=64, prefetch_buffer_size=1000))`."
+        )
+        return [line, "Larger files, or a copy on a local disk, would make each wait shorter."]
     if idles:
-        return [
+        line = (
             f"Put {place.name} in front of `to_iter_dataset()`: threads then do its waiting, many"
-            " at a time.",
-            f"Or run the pipeline in workers: {workers}.",
-        ]
+            " at a time."
+        )
+        return [line, f"Or run the pipeline in workers: {workers}."]
     lines = []
     if processors > 1:
         alone = "one thread" if who == LOOP else "threads that share one interpreter"
         lines.append(f"It is work for a processor, done by {alone}: use workers, {workers}.")
     else:
         lines.append("There is one processor: only less work would help.")
-    lines.append(f"Or make {place.name} cheaper: do on whole batches, or once and for all, what can.")
+    lines.append(
+        f"Or make {place.name} cheaper: do on whole batches, or once and for all, what can."
+    )
     return lines
 
 
@@ -84,16 +91,18 @@ def _advice_for_workers(places: list[Place], idles: bool, processors: int) -> li
     counts = [getattr(p.dataset, "_num_workers", None) for p in places if p.ahead == WORKERS]
     count = next((number for number in counts if number is not None), None)
     if idles:
-        return [
+        line = (
             "The workers wait: more of them, or more threads in each"
             " (`ReadOptions(num_threads=...)`), have more of it under way at a time."
-        ]
+        )
+        return [line]
     if count is not None and count < processors:
         return [f"Use more workers: {count} are at work, and there are {processors} processors."]
-    return [
+    line = (
         f"There are as many workers as processors ({processors}): only less work, or more"
         " machines, would help."
-    ]
+    )
+    return [line]
 
 
 def _processors() -> int:

@@ -61,6 +61,7 @@ class Report:
         stages: The output first, then the stages behind it.
         wait_seconds: How long the training loop waited for data.
         loop_seconds: How long it did other things, between two elements.
+        start_seconds: How long workers took to start, which counts as neither.
         limiting: The id of the stage that the training loop waits for most; None if it hardly
             waits.
         verdict: Which one that is, in words.
@@ -70,6 +71,7 @@ class Report:
     stages: list[StageReport]
     wait_seconds: float
     loop_seconds: float
+    start_seconds: float
     limiting: int | None
     verdict: str
     advice: list[str]
@@ -211,7 +213,9 @@ def _written(places: list[Place], lane: Lane, seen: dict[str, Any], verdict: Ver
                 wait_share=lane.blame[place.key],
                 waited_seconds=lane.waited[place.key],
                 elements=None if elements is None else round(elements),
-                nbytes=round(elements * sizes[place.key]) if elements and sizes[place.key] else None,
+                nbytes=round(elements * sizes[place.key])
+                if elements and sizes[place.key]
+                else None,
                 is_estimated=bool(times.clocked and seen["estimated"])
                 or bool(getattr(place.dataset, "sparse", False)),
                 length=count,
@@ -221,6 +225,7 @@ def _written(places: list[Place], lane: Lane, seen: dict[str, Any], verdict: Ver
         stages=stages[::-1],
         wait_seconds=seen["wait"],
         loop_seconds=seen["loop"],
+        start_seconds=seen["start"],
         limiting=None if verdict.limiting is None else ids[verdict.limiting],
         verdict=verdict.text,
         advice=verdict.advice,
@@ -237,7 +242,7 @@ def _size_after(place: Place, sizes: dict[str, float]) -> float:
         return 0.0
     behind = sizes.get(place.behind[0], 0.0)
     if kind.startswith("Batch") and getattr(place.dataset, "_batch_fn", None) is None:
-        return float(behind * place.dataset._batch_size)  # noqa: SLF001
+        return float(behind * place.dataset._batch_size)
     return behind if any(name in kind for name in _PASSES_ON) else 0.0
 
 
