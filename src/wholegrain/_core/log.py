@@ -15,6 +15,14 @@ def logger() -> logging.Logger:
     return logging.getLogger("wholegrain")
 
 
+def name_worker(index: int) -> None:
+    """Begin what this process logs with `[worker <index>]`, where nobody has set up logging."""
+    import logging
+
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(logging.Formatter(f"[worker {index}] %(message)s"))
+
+
 def say(text: str) -> None:
     """Log what the user has asked for, at level info; where that is not shown, print it."""
     import logging

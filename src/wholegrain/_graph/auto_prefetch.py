@@ -7,18 +7,17 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from wholegrain._core.config import config
 from wholegrain._core.state import WrongStateError, copy_state, joined
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
-from wholegrain._graph import rewrite, run
+from wholegrain._graph import rewrite, run, tracking
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, check_state_of, closed_error
 from wholegrain._graph.kinds import OneParentIterNode
 from wholegrain._graph.positions import CountedStates, UncountableError
 from wholegrain._graph.process_iterator import pack_pipeline
 from wholegrain._graph.stage import Stage
-from wholegrain._graph.stretch_iterator import BoundedReadIterator, StretchIterator
+from wholegrain._graph.stretch_iterator import StretchReadIterator, StretchIterator
 
 if TYPE_CHECKING:
     from wholegrain._engine.crew import Crew
@@ -229,19 +228,19 @@ def _without_workers(state: State) -> State:
 
 
 def _pack(dataset: IterDataset[Any], context: run.RunContext) -> Program:
-    factory = functools.partial(_open_in_worker, rewrite.with_bounded_reads(dataset), context)
+    factory = functools.partial(_open_in_worker, rewrite.reading_stretches(dataset), context)
     return pack_pipeline(factory, dataset)
 
 
 def _open_in_worker(
     dataset: IterDataset[T], context: run.RunContext, number: int, count: int
 ) -> StretchIterator:
-    config.update("py_traceback_filtering", "off")  # The main process does it, and sees all.
+    tracking.set_up_worker(number)
     # Each is the only one: positions are those of the whole.
     with run.entered(run.RunContext(options=context.options, watch=context.watch)):
         iterator = dataset.__iter__()
     reader: Any = iterator
-    while not isinstance(reader, BoundedReadIterator):
+    while not isinstance(reader, StretchReadIterator):
         (reader,) = reader._parents
     return StretchIterator(iterator, reader, CountedStates(dataset))
 

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from wholegrain._core.config import config
 from wholegrain._core.log import logger
 from wholegrain._core.types import State, T
 from wholegrain._graph import positions, rewrite, run, tracking
@@ -251,7 +250,7 @@ class ProcessPrefetchIterDataset(ShardedIterDataset[T]):
             worker_init_fn=self._worker_init_fn,
         )
         iterator.keep_report = functools.partial(context.observed.hear, self._copy_of)
-        iterator.waiting = functools.partial(context.observed.waiting, None, self._copy_of)
+        iterator.waiting = functools.partial(context.observed.waiting, None, self._copy_of, number)
         return iterator
 
     def run_ahead(self, iterator: DatasetIterator[T]) -> DatasetIterator[T]:
@@ -264,7 +263,7 @@ class ProcessPrefetchIterDataset(ShardedIterDataset[T]):
 def _open_in_worker(
     dataset: ShardedIterDataset[T], context: run.RunContext, number: int, count: int
 ) -> DatasetIterator[T]:
-    config.update("py_traceback_filtering", "off")  # The main process does it, and sees all.
+    tracking.set_up_worker(number)
     iterator = dataset.open_share(number, context, context.watch)
     context.observed.be_output(iterator, dataset)
     context.observed.name_share(iterator.opened_from, dataset._parent)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.config import config
+from wholegrain._core.events import is_traced
+from wholegrain._core.log import name_worker
 from wholegrain.options import DatasetOptions, ExecutionTrackingMode
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Aims:
         visualization: Logging the graph at the first element; None if not.
         telemetry: Metrics for Prometheus.
         annotate: Events in a trace of the jax profiler.
+        profile_workers: Worker processes in such a trace.
     """
 
     timing: bool = False
@@ -34,6 +36,7 @@ class Aims:
     visualization: str | None = None
     telemetry: bool = False
     annotate: bool = False
+    profile_workers: bool = False
 
     @property
     def all_stages(self) -> bool:
@@ -55,12 +58,16 @@ class Watch:
 def aims_of(options: DatasetOptions) -> Aims:
     """Return what a run with these options is to be watched for, here and now."""
     debug = bool(config.py_debug_mode)
+    profile_workers = False
+    if config.enable_multiprocess_worker_profiling:
+        profile_workers = importlib.import_module("wholegrain._observe.profiler").is_wanted()
     return Aims(
         timing=debug or options.execution_tracking_mode is ExecutionTrackingMode.STAGE_TIMING,
         debug=debug,
         visualization=config.py_dataset_visualization_output_dir,
         telemetry=os.environ.get(TELEMETRY_VARIABLE, "").lower() == "true",
-        annotate=_is_traced(),
+        annotate=profile_workers or is_traced(),
+        profile_workers=profile_workers,
     )
 
 
@@ -73,8 +80,7 @@ def begin(dataset: Any, options: DatasetOptions) -> Watch | None:
     return watch
 
 
-def _is_traced() -> bool:
-    """Say whether a trace of the jax profiler is being taken."""
-    profiler = sys.modules.get("jax.profiler")
-    is_enabled = getattr(getattr(profiler, "TraceAnnotation", None), "is_enabled", None)
-    return bool(is_enabled and is_enabled())
+def set_up_worker(index: int) -> None:
+    """Set up what watching needs in a worker process, which nobody watches directly."""
+    config.update("py_traceback_filtering", "off")  # The main process does it, and sees all.
+    name_worker(index)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from wholegrain._observe.watch import Run
 
 _LOG_EVERY_S = 60.0
+_LOOK_EVERY_S = 1.0
 
 
 class OutputIterator(ForwardingIterator[T]):
@@ -29,6 +30,13 @@ class OutputIterator(ForwardingIterator[T]):
         self._log_at = time.monotonic() + _LOG_EVERY_S if run.aims.debug else float("inf")
         self.metrics: list[Metric] = [NEXT_DURATION] if run.aims.telemetry else []
         """What counts how long each `next` takes."""
+
+        self._registry = None
+        self._look_at = float("inf")
+        if run.aims.profile_workers:
+            from wholegrain._observe.profiler import Registry
+
+            self._registry, self._look_at = Registry(), 0.0
 
     def __next__(self) -> T:
         try:
@@ -57,10 +65,14 @@ class OutputIterator(ForwardingIterator[T]):
 
             self._is_drawn = True
             say(draw(self.run))
-        if time.monotonic() >= self._log_at:
+        now = time.monotonic()
+        if now >= self._look_at and self._registry is not None:
+            self._look_at = now + _LOOK_EVERY_S
+            self._registry.look(list(self.run.folders.values()))
+        if now >= self._log_at:
             from wholegrain._observe.summary import execution_summary, pretty_format_summary
 
-            self._log_at = time.monotonic() + _LOG_EVERY_S
+            self._log_at = now + _LOG_EVERY_S
             summary = pretty_format_summary(execution_summary(self.run))
             say(f"Execution summary:\n{summary}")
 

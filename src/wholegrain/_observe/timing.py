@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from wholegrain._core import events
 from wholegrain._core.spec import describe, nbytes
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, State, T
@@ -19,6 +20,7 @@ from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._observe.board import Board
 
 Listener = Callable[[int, Sequence[Any]], None]
+Started = tuple[int, int, Any]
 
 
 class _Inner(threading.local):
@@ -38,25 +40,37 @@ class Clock:
         row: The place of the stage there.
         counts_bytes: Whether the sizes of its elements are wanted.
         listeners: Called with how long it took to get some elements, and those.
+        event: What to call the stage in a trace, its name, and of what category it is.
     """
 
     def __init__(
-        self, board: Board, row: int, counts_bytes: bool, listeners: Sequence[Listener] = ()
+        self,
+        board: Board,
+        row: int,
+        counts_bytes: bool,
+        listeners: Sequence[Listener] = (),
+        event: tuple[str, str, str] | None = None,
     ) -> None:
         self._board = board
         self._row = row
         self._counts_bytes = counts_bytes
         self._listeners = listeners
+        self._event = event
         self._is_described = False
 
-    def start(self) -> tuple[int, int]:
+    def start(self) -> Started:
         """Begin: what it returns is for `stop`."""
         before, _inner.nanoseconds = _inner.nanoseconds, 0
-        return before, time.perf_counter_ns()
+        event = None
+        if self._event is not None:
+            name, stage, category = self._event
+            event = events.begin(name, stage, self._row, category)
+        return before, time.perf_counter_ns(), event
 
-    def stop(self, started: tuple[int, int], elements: Sequence[Any]) -> None:
+    def stop(self, started: Started, elements: Sequence[Any]) -> None:
         """Count what came of it."""
-        before, begin = started
+        before, begin, event = started
+        events.end(event)
         elapsed = time.perf_counter_ns() - begin
         own = elapsed - _inner.nanoseconds
         size = sum(map(nbytes, elements)) if self._counts_bytes else 0

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+from wholegrain._core import events
 from wholegrain._core.names import transform_name
 from wholegrain._graph import run
 from wholegrain._graph.auto_prefetch import AutoPrefetchIterDataset
@@ -122,7 +123,9 @@ class GraphWatch(Watch):
             from wholegrain._observe import prometheus
 
             listeners.append(prometheus.ready_listener(iterator))
-        return TimedIterator(iterator, self._clock(row, listeners))
+        category = events.PREFETCH if _is_prefetch(node) else events.PREPROCESSING
+        event = (f"{type(iterator).__name__}.__next__", str(iterator), category)
+        return TimedIterator(iterator, self._clock(row, listeners, event))
 
     def _twin(self, dataset: MapDataset[Any]) -> MapDataset[Any]:
         """Return the same dataset with a clock around it, and around each of those above it."""
@@ -136,7 +139,9 @@ class GraphWatch(Watch):
             from wholegrain._observe import prometheus
 
             listeners.append(prometheus.source_listener(dataset))
-        return TimedMapDataset(twin, self._clock(row, listeners))
+        category = events.PREPROCESSING if parents else events.READ
+        event = (f"{type(dataset).__name__}.__getitem__", str(dataset), category)
+        return TimedMapDataset(twin, self._clock(row, listeners, event))
 
     def _with_timed_parents(self, node: IterNode[Any]) -> Any:
         """Return a stage whose parents have clocks, those of the user's own classes too."""
@@ -153,8 +158,10 @@ class GraphWatch(Watch):
             parents.append(parent)
         return node.with_parents(parents)
 
-    def _clock(self, row: int, listeners: list[Any]) -> Clock:
-        return Clock(self.board, row, row in self._feeds_prefetch, listeners)
+    def _clock(self, row: int, listeners: list[Any], event: tuple[str, str, str]) -> Clock:
+        counts_bytes = row in self._feeds_prefetch
+        kept = event if self.aims.annotate else None
+        return Clock(self.board, row, counts_bytes, listeners, kept)
 
 
 class Run(GraphWatch):
@@ -203,6 +210,10 @@ class Branch(Watch):
         context = run.current()
         if self._board is None:
             self._board = Board(os.path.join(self._folder, f"{os.getpid()}.times"))
+            if self._aims.profile_workers:
+                from wholegrain._observe import profiler
+
+                profiler.serve(self._folder)
         look = tuple(_look(node))
         rows = self._rows.get(look)
         watch = GraphWatch(node, self._aims, self._board, self._row, rows, self._feeds_prefetch)

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from wholegrain._core.events import traced_reads
 from wholegrain._core.spec import nbytes
 from wholegrain._core.state import WrongStateError, index_of, joined
 from wholegrain._core.tracebacks import keep_user_frames
@@ -230,7 +231,7 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
     # Reading.
 
     def _new_reader(self, start: int) -> ReadAhead[T]:
-        read = reading(self._dataset, self.observed)
+        read = traced_reads(reading(self._dataset, self.observed), self._dataset.__str__)
         options = self._read_options
         reader: ReadAhead[T] = ReadAhead(
             read,

@@ -1,0 +1,73 @@
+"""Events in a trace of the jax profiler, under the keys that XProf's input-pipeline analysis reads.
+
+jax is never imported for it: without jax there is no trace, and without a trace no event.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+READ, PREPROCESSING, PREFETCH, UNKNOWN = "read", "preprocessing", "prefetch", "unknown"
+
+
+def is_traced() -> bool:
+    """Say whether a trace is being taken."""
+    profiler = sys.modules.get("jax.profiler")
+    is_enabled = getattr(getattr(profiler, "TraceAnnotation", None), "is_enabled", None)
+    return bool(is_enabled and is_enabled())
+
+
+def begin(name: str, stage: str, number: int, category: str, **more: Any) -> Any:
+    """Begin an event, if a trace is being taken: what it returns is for `end`.
+
+    Args:
+        name: The class and the method that is called.
+        stage: How the stage calls itself.
+        number: The number of the stage in the pipeline.
+        category: What kind of stage it is.
+        more: Further metadata.
+    """
+    if not is_traced():
+        return None
+    event = sys.modules["jax.profiler"].TraceAnnotation(
+        name,
+        _ipl_stage_name=stage,
+        _ipl_stage_id=number,
+        _ipl_stage_cat=category,
+        **more,
+    )
+    event.__enter__()
+    return event
+
+
+def end(event: Any) -> None:
+    """End an event."""
+    if event is not None:
+        event.__exit__(None, None, None)
+
+
+def traced_reads(
+    read: Callable[[int, int], Any], stage: Callable[[], str]
+) -> Callable[[int, int], Any]:
+    """Return a function that reads a chunk, and leaves an event for it in a trace."""
+
+    def traced(first: int, last: int) -> Any:
+        if "jax.profiler" not in sys.modules or not is_traced():
+            return read(first, last)
+        name = stage()
+        event = begin(
+            "Prefetch._getitem",
+            name,
+            0,
+            READ,
+            _ipl_dataset_name=name,
+            _ipl_dataset_index=first,
+        )
+        try:
+            return read(first, last)
+        finally:
+            end(event)
+
+    return traced
