@@ -293,6 +293,27 @@ def test_the_version_is_told_in_two_ways() -> None:
     assert wg.__version_info__ == parts
 
 
+@pytest.mark.parametrize(
+    ("name", "same"),
+    [
+        ("Batch", "transforms.Batch"),
+        ("BatchTransform", "transforms.Batch"),
+        ("GrainCheckpointHandler", "checkpoint.CheckpointHandler"),
+        ("GrainCheckpointSave", "checkpoint.CheckpointSave"),
+        ("GrainCheckpointRestore", "checkpoint.CheckpointRestore"),
+    ],
+)
+def test_names_of_the_documents_are_in_both_namespaces(name: str, same: str) -> None:
+    import wholegrain
+    import wholegrain.python
+
+    if not _HAS_ORBAX and name.endswith(("Save", "Restore")):
+        assert not hasattr(wholegrain, name)
+        assert not hasattr(wholegrain.python, name)
+        return
+    assert getattr(wholegrain, name) is getattr(wholegrain.python, name) is _ours(f"grain.{same}")
+
+
 def test_the_names_that_need_orbax_say_why_they_are_missing() -> None:
     import wholegrain.python as flat_wg
     from wholegrain import checkpoint

@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     from wholegrain.compat import install_as_grain as install_as_grain
     from wholegrain.compat import load_ipython_extension as load_ipython_extension
     from wholegrain.compat import unload_ipython_extension as unload_ipython_extension
+    from wholegrain.python import Batch as Batch
+    from wholegrain.python import BatchTransform as BatchTransform
+    from wholegrain.python import GrainCheckpointHandler as GrainCheckpointHandler
+    from wholegrain.python import GrainCheckpointRestore as GrainCheckpointRestore
+    from wholegrain.python import GrainCheckpointSave as GrainCheckpointSave
 
 __version__ = "0.1.0"
 __version_info__ = tuple(int(part) for part in __version__.split("."))
@@ -51,11 +56,21 @@ _NAMES = {
     "load_ipython_extension": "wholegrain.compat",
     "unload_ipython_extension": "wholegrain.compat",
 }
+# Names of `wholegrain.python` that documents about Grain use with the short import too.
+_FLAT_NAMES = (
+    "Batch",
+    "BatchTransform",
+    "GrainCheckpointHandler",
+    "GrainCheckpointRestore",
+    "GrainCheckpointSave",
+)
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         value: Any = importlib.import_module(f"wholegrain.{name}")
+    elif name in _FLAT_NAMES:
+        value = getattr(importlib.import_module("wholegrain.python"), name)
     elif name in _NAMES:
         value = getattr(importlib.import_module(_NAMES[name]), name)
     else:
