@@ -29,7 +29,8 @@ FROM_ROOT = {
 NAMESPACES = {
     "wholegrain": "Datasets, the DataLoader and their options: `import wholegrain as wg`.",
     "wholegrain.transforms": "Transformations as classes: for `apply`, and for the DataLoader.",
-    "wholegrain.experimental": "Packing, interleaving, window shuffles, caches and other parts.",
+    "wholegrain.experimental": "Packing, interleaving, window shuffles, caches and other parts."
+    " [Transformations](../transformations.md) has examples.",
     "wholegrain.sources": "Where records come from.",
     "wholegrain.samplers": "Which record stands where, for the DataLoader.",
     "wholegrain.sharding": "Which part of the data a process reads.",
@@ -62,6 +63,8 @@ def exported(module: str) -> list[str]:
     """
     names = [name for name in _names(_tree(module).body) if not name.startswith("_")]
     names = [name for name in names if name not in INNER]
+    if module == "wholegrain.experimental":
+        names = sorted(names, key=str.lower)
     return list(dict.fromkeys([name for name in FIRST if name in names] + names))
 
 
@@ -108,7 +111,11 @@ def reference_page(module: str) -> str:
     for name in exported(module):
         if _is_module(f"{module}.{name}"):
             continue
-        lines += [f"::: {module}.{name}", ""]
+        lines += [f"::: {module}.{name}"]
+        if module != "wholegrain" and name.endswith(("IterDataset", "MapDataset", "tIterator")):
+            # What can be done with it is what can be done with any dataset, or any iterator.
+            lines += ["    options: {members: false}"]
+        lines += [""]
         if module == "wholegrain" and name in FACTORIES:
             for method in _methods(FACTORIES[name]):
                 heading = f"    options: {{heading: {name}.{method}, heading_level: 3}}"
