@@ -112,7 +112,9 @@ def reference_page(module: str) -> str:
         if _is_module(f"{module}.{name}"):
             continue
         lines += [f"::: {module}.{name}"]
-        if module != "wholegrain" and name.endswith(("IterDataset", "MapDataset", "tIterator")):
+        if module != "wholegrain" and name.endswith(
+            ("IterDataset", "MapDataset", "DatasetIterator")
+        ):
             # What can be done with it is what can be done with any dataset, or any iterator.
             lines += ["    options: {members: false}"]
         lines += [""]
