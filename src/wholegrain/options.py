@@ -2,8 +2,11 @@
 
 import dataclasses
 import enum
+import functools
 import operator
 from typing import Any, Literal
+
+from wholegrain._core.log import logger
 
 _UNSET: Any = object()
 
@@ -43,6 +46,18 @@ class ReadOptions:
     def __post_init__(self) -> None:
         self.num_threads = _count("num_threads", self.num_threads)
         self.prefetch_buffer_size = _count("prefetch_buffer_size", self.prefetch_buffer_size)
+        if 0 < self.prefetch_buffer_size < self.num_threads:
+            _warn_of_idle_threads(self.num_threads, self.prefetch_buffer_size)
+
+
+@functools.cache  # Once for the same numbers.
+def _warn_of_idle_threads(num_threads: int, buffer_size: int) -> None:
+    logger().warning(
+        "ReadOptions: with prefetch_buffer_size=%d at most %d of num_threads=%d can read at once.",
+        buffer_size,
+        buffer_size,
+        num_threads,
+    )
 
 
 @dataclasses.dataclass(slots=True)

@@ -15,7 +15,7 @@ from wholegrain.options import DatasetOptions, ExecutionTrackingMode
 if TYPE_CHECKING:
     from wholegrain._graph.iterator import DatasetIterator
 
-TELEMETRY_VARIABLE = "ENABLE_PYGRAIN_PROMETHEUS_TELEMETRY"
+_HAS_TELEMETRY = os.environ.get("ENABLE_PYGRAIN_PROMETHEUS_TELEMETRY", "").lower() == "true"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +46,9 @@ class Aims:
 
 NOTHING = Aims()
 
+_OPTIONS = ("py_debug_mode", "enable_multiprocess_worker_profiling")
+_DRAWING = "py_dataset_visualization_output_dir"
+
 
 class Watch:
     """Opens the iterators of a run that is watched; see `wholegrain._observe.watch`."""
@@ -65,7 +68,7 @@ def aims_of(options: DatasetOptions) -> Aims:
         timing=debug or options.execution_tracking_mode is ExecutionTrackingMode.STAGE_TIMING,
         debug=debug,
         visualization=config.py_dataset_visualization_output_dir,
-        telemetry=os.environ.get(TELEMETRY_VARIABLE, "").lower() == "true",
+        telemetry=_HAS_TELEMETRY,
         annotate=profile_workers or is_traced(),
         profile_workers=profile_workers,
     )
@@ -73,6 +76,14 @@ def aims_of(options: DatasetOptions) -> Aims:
 
 def begin(dataset: Any, options: DatasetOptions) -> Watch | None:
     """Return what watches a run that begins; None if nobody wants to."""
+    if (
+        options.execution_tracking_mode is ExecutionTrackingMode.DISABLED
+        and not _HAS_TELEMETRY
+        and not any(map(config.get_or_default, _OPTIONS))
+        and config.get_or_default(_DRAWING) is None
+        and not is_traced()
+    ):
+        return None
     aims = aims_of(options)
     if aims == NOTHING:
         return None

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy.typing as npt
 
-from wholegrain._core import events
+from wholegrain._core import events, tree
+from wholegrain._core.log import logger
 from wholegrain._core.spec import describe, nbytes
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, State, T
@@ -21,6 +22,8 @@ from wholegrain._observe.board import Board
 
 Listener = Callable[[int, Sequence[Any]], None]
 Started = tuple[int, int, Any]
+
+_KNOWN_SIZES = (str, bytes, bytearray, int, float, complex, type(None))
 
 
 class _Inner(threading.local):
@@ -90,8 +93,27 @@ class Clock:
         for element in elements:
             if element is not None:
                 self._is_described = True
+                if self._counts_bytes:
+                    _warn_of_unknown_sizes(element)
                 self._board.describe(self._row, repr(describe(element)))
                 return
+
+
+def _warn_of_unknown_sizes(element: Any) -> None:
+    """Say once that an element holds something whose size cannot be told."""
+    for leaf in tree.leaves(element):
+        if not hasattr(leaf, "nbytes") and not isinstance(leaf, _KNOWN_SIZES):
+            _warn_of_type(type(leaf).__name__)
+
+
+@functools.cache
+def _warn_of_type(name: str) -> None:
+    if _warn_of_type.cache_info().currsize == 0:
+        logger().warning(
+            "The memory that an element of type %s takes cannot be estimated: `memory usage` in"
+            " the execution summary leaves it out.",
+            name,
+        )
 
 
 class TimedMapDataset(MapNode[T]):
