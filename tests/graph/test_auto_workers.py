@@ -329,17 +329,19 @@ def test_a_slow_element_does_not_idle_the_other_worker() -> None:
 # Deaths and ends.
 
 
-@_FEW
-@given(kills=st.lists(st.integers(1, 199), min_size=1, max_size=4, unique=True))
-def test_a_killed_worker_changes_nothing(kills: list[int]) -> None:
-    ds = R(200).map(lambda x: np.full(300, x)).to_iter_dataset()
+@settings(max_examples=4)
+@given(data=st.data())
+def test_a_killed_worker_changes_nothing(data: st.DataObject) -> None:
+    # Large elements, so that few of them are ready, and each kill hits other ones.
+    ds = R(600).map(lambda x: np.full(50_000, x)).to_iter_dataset()
+    kills = {data.draw(st.integers(start, start + 49)) for start in range(1, 600, 150)}
     with iter(_auto(ds)) as it:
         it.set_worker_count(2)
-        for number in range(200):
+        for number in range(600):
             if number in kills:
-                for pid in _pids(it)[:1]:
-                    if pid:
-                        os.kill(pid, signal.SIGKILL)
+                pid = data.draw(st.sampled_from(_pids(it)))
+                if pid:
+                    os.kill(pid, signal.SIGKILL)
             assert (next(it) == number).all()
             assert it.get_state() == {"next_index": number + 1}
         assert next(it, END) is END
@@ -362,6 +364,18 @@ def test_an_element_that_kills_its_worker_twice_is_an_error_at_its_place() -> No
         assert it.get_state() == {"next_index": 20}
         it.set_state({"next_index": 21})
         assert list(it) == list(range(21, 60))
+
+
+def _exits(index: int, count: int) -> None:
+    os._exit(3)
+
+
+def test_workers_that_cannot_start_are_an_error() -> None:
+    with (
+        iter(_auto(R(5).to_iter_dataset(), worker_init_fn=_exits)) as it,
+        pytest.raises(RuntimeError, match=r"being started.*exit code 3"),
+    ):
+        next(it)
 
 
 def _alive(pids: list[int]) -> list[int]:

@@ -52,6 +52,7 @@ class Connection:
         self._slots = SlotViews(memory_name)
         self._decoder = Decoder(self._slots, settings.hold_budget)
         self._owner = os.getpid()
+        self._released: list[int] = []
         self._crash_file = -1
         self._is_open = True
         self.worker_pid: int | None = None
@@ -164,11 +165,17 @@ class Connection:
     def assign(self, number: int, state: bytes, singly: int) -> None:
         """Have the worker go to a state, once it has done what it was given before.
 
+        It is told which slots came free, too: those up to the last call. If it got all back at
+        once, it would return memory to the system that it needs for the next element.
+
         Args:
             number: The generation that what it sends is of.
             state: Where to go.
             singly: How many elements it sends one by one.
         """
+        released, self._released = self._released, self._slots.take_released()
+        if released:
+            self._send(pickle.dumps((worker.TAKEN, -1, 0, released), 5))
         self._send(pickle.dumps((worker.STRETCH, number, state, singly), 5))
 
     def nbytes_of(self, item: Any, kind: int) -> int:

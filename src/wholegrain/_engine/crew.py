@@ -85,8 +85,6 @@ class Member:
     def give(self, stretch: Stretch, state: bytes) -> None:
         """Have it make a stretch, or what is left of one."""
         singly = _SINGLY_AFTER_DEATH if stretch.died_at >= 0 else 0
-        # First which slots came free: it can use them for this.
-        self.connection.acknowledge(-1, 0)
         self.connection.assign(stretch.number, state, singly)
         self.queue.append(stretch)
 
@@ -111,6 +109,7 @@ class Crew:
         self.members: list[Member] = []
         self._selector = _Selector()
         self._early_deaths = 0
+        self._last_exit = ""
         # The current observation.
         self._since: float | None = None
         self._waited = 0.0
@@ -135,14 +134,21 @@ class Crew:
         """Have that many workers from now on; None to find out again what is best."""
         self._fixed = count
 
-    def adjust(self, outstanding: int, nbytes: int) -> None:
+    def adjust(self, nbytes: int) -> None:
         """Start workers that are missing, and let go of those that are too many.
 
         Args:
-            outstanding: How many elements are ready or on their way.
-            nbytes: How much memory those take.
+            nbytes: How much memory the elements take that are ready or on their way.
         """
         self._observe(nbytes)
+        if self._early_deaths >= _MOST_EARLY_DEATHS:
+            self._early_deaths = 0
+            raise RuntimeError(
+                f"Worker process was terminated unexpectedly: {_MOST_EARLY_DEATHS} of them ended"
+                f" while they were being started, the last one with exit code {self._last_exit}."
+                " The log has all of them. Code that is imported or unpickled there, or"
+                " `worker_init_fn`, may have called `sys.exit` or `os._exit`."
+            )
         staying = [member for member in self.members if not member.is_leaving]
         for member in sorted(staying, key=lambda m: m.pending)[
             : max(0, len(staying) - self.wanted)
@@ -177,7 +183,7 @@ class Crew:
         """Note that elements are handed out."""
         if self._since is None:
             # What comes before the first is the start, which says nothing.
-            self._since, self._waited = time.perf_counter(), 0.0
+            self._open_window(time.perf_counter())
         else:
             self._given += count
 
@@ -190,6 +196,10 @@ class Crew:
         if self._fixed is not None or self._since is None:
             return
         now = time.perf_counter()
+        if not all(member.is_set_up for member in self.members):
+            # Until a new worker is there, nothing is to be seen of what it changes.
+            self._open_window(now)
+            return
         seconds = now - self._since
         if not self._controller.is_due(seconds, self._given):
             return
@@ -201,6 +211,9 @@ class Crew:
             seconds, self._waited, self._given, self._was_full, nbytes, self._worker_bytes
         )
         self._controller.learn(seen)
+        self._open_window(now)
+
+    def _open_window(self, now: float) -> None:
         self._since, self._waited, self._given, self._was_full = now, 0.0, 0, False
 
     # Messages.
@@ -231,6 +244,11 @@ class Crew:
                 member.queue.clear()
                 member.connection.cancel()
 
+    def note_set_up(self, member: Member) -> None:
+        """Note that a worker has started."""
+        member.is_set_up = True
+        self._early_deaths = 0
+
     # Ends.
 
     def _remove(self, member: Member) -> list[Stretch]:
@@ -252,11 +270,12 @@ class Crew:
         left = self._remove(member)
         happened = f"Worker {member.index} (process {pid}) ended unexpectedly with exit code"
         happened += f" {describe_exit(code)}."
+        if not member.is_set_up:
+            self._early_deaths += 1
+            self._last_exit = describe_exit(code)
+            _log.warning("%s It was being started.", happened)
+            return left
         if not left:
-            if not member.is_set_up:
-                self._early_deaths += 1
-                if self._early_deaths >= _MOST_EARLY_DEATHS:
-                    raise RuntimeError(f"{happened} It is not the first one to end at its start.")
             _log.warning("%s It had nothing to do.", happened)
             return left
         first = left[0]

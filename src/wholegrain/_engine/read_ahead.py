@@ -192,6 +192,14 @@ class ReadAhead(Generic[T]):
                 self._quick = False
                 self._employ()
 
+    def extend(self, stop: int) -> None:
+        """Read on, up to a later position."""
+        with self._lock:
+            self._stop = stop
+            if not self._quick:
+                self._employ()
+            self._room.notify_all()
+
     def close(self) -> None:
         """Let the threads go; nothing waits for those in the middle of a read."""
         with self._lock:

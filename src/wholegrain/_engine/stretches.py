@@ -31,7 +31,7 @@ T = TypeVar("T")
 _STRETCH_S = 10e-3
 """A stretch is made so long that it takes about so much time to make."""
 
-_SMALLEST_DEPTH_S = 20e-3
+_SMALLEST_DEPTH_S = 50e-3
 _LARGEST_DEPTH_S = 1.0
 """Workers are given work for at least, and for at most, so much time."""
 
@@ -78,7 +78,7 @@ class StretchedIterator(Generic[T]):
         self._owner = os.getpid()
         # Measured: seconds and bytes of an element, and how long the consumer stays away.
         self._seconds: float | None = None
-        self._nbytes = 64.0
+        self._nbytes = 1.0
         self._away_s = 0.0
         self._left_at: float | None = None
         self._pumped_at = 0.0
@@ -288,7 +288,8 @@ class StretchedIterator(Generic[T]):
         connection = member.connection
         if kind == worker.ERROR and message[4]:
             self._give_up(member, message[2])
-        member.is_set_up = True
+        if not member.is_set_up:
+            self._crew.note_set_up(member)
         if stretch is None:  # From before the last call of `set_state`.
             if kind == worker.RECORDS:
                 for record in message[3]:
@@ -313,7 +314,8 @@ class StretchedIterator(Generic[T]):
         stretch.received += len(items)
         stretch.last_mark = marks[-1]
         stretch.arrived.append((connection, kind, items, marks))
-        self._nbytes += 0.2 * (connection.nbytes_of(items[0], kind) - self._nbytes)
+        nbytes = connection.nbytes_of(items[0], kind)
+        self._nbytes = max(nbytes, self._nbytes + 0.2 * (nbytes - self._nbytes))
 
     def _give_up(self, member: Member, packed: bytes) -> NoReturn:
         """Raise what a worker raised while it was being set up."""
@@ -339,7 +341,7 @@ class StretchedIterator(Generic[T]):
         """Give the workers what there is room for."""
         crew = self._crew
         outstanding = self._planned - self._given - self._cursor
-        crew.adjust(outstanding, int(outstanding * self._nbytes))
+        crew.adjust(int(outstanding * self._nbytes))
         seconds = self._seconds
         depth_s = min(max(_SMALLEST_DEPTH_S, 2 * self._away_s), _LARGEST_DEPTH_S)
         while True:

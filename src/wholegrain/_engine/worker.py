@@ -54,7 +54,7 @@ _MAX_AHEAD_BYTES = 1 << 22
 _NUMBERS = frozenset({int, float, bool, type(None), complex})
 _STRINGS = frozenset({str, bytes})
 _MAX_STRING = 1 << 12
-_REPORT_EVERY_S = 1.0
+_REPORT_EVERY_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,6 @@ class Worker:
         self._sent = 0
         self._messages: deque[tuple[int, int]] = deque()
         self._ended = False
-        # Where to go next: a number, a state, how many elements to send one by one.
         self._stretches: deque[tuple[int, bytes, int]] = deque()
         self._singly = start.hold_after
         self._get_report: Callable[[], Any] | None = None
@@ -362,7 +361,7 @@ class Worker:
         while True:
             self._commands.get()
 
-    def _obey(self, iterator: program.WorkerIterator) -> None:
+    def _obey(self, iterator: Any) -> None:
         """Do what the consumer said; wait for it, if it has not said anything."""
         if is_free := self._commands.empty():
             self._flush()
@@ -380,6 +379,7 @@ class Worker:
                     self._bytes_ahead -= self._messages.popleft()[1]
         elif command[0] == STRETCH:
             self._stretches.append(command[1:])
+            iterator.expect(pickle.loads(command[2]))
         elif command[0] == REPOSITION:
             _, generation, state, self._singly = command
             self._start_over(generation)
@@ -389,6 +389,7 @@ class Worker:
                 self._give_up(error)
         else:  # CANCEL
             self._stretches.clear()
+            iterator.expect(None)
             self._start_over(0)
             self._ended = True
 

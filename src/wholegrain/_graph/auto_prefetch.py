@@ -17,7 +17,7 @@ from wholegrain._graph.kinds import OneParentIterNode
 from wholegrain._graph.positions import CountedStates, UncountableError
 from wholegrain._graph.process_iterator import pack_pipeline
 from wholegrain._graph.stage import Stage
-from wholegrain._graph.stretch_iterator import StretchReadIterator, StretchIterator
+from wholegrain._graph.stretch_iterator import StretchIterator, StretchReadIterator
 
 if TYPE_CHECKING:
     from wholegrain._engine.crew import Crew

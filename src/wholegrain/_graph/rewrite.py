@@ -10,7 +10,7 @@ from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.nodes.random_map import RandomMapMapDataset
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
 from wholegrain._graph.nodes.source import RangeMapDataset, SourceMapDataset
-from wholegrain._graph.stretch_iterator import BoundedReadIterDataset
+from wholegrain._graph.stretch_iterator import StretchReadIterDataset
 from wholegrain.sharding import ShardOptions, even_split
 
 
@@ -51,13 +51,13 @@ def _shard(dataset: Any, index: int, count: int, sequential: bool) -> Any:
     return dataset.with_parents(parents)
 
 
-def with_bounded_reads(dataset: Any) -> Any:
-    """Return the pipeline of one source so that it reads no further ahead than it is told to."""
+def reading_stretches(dataset: Any) -> Any:
+    """Return a pipeline over one MapDataset so that it reads stretches ahead, as it is told."""
     if type(dataset) is PrefetchIterDataset:
-        return BoundedReadIterDataset(
+        return StretchReadIterDataset(
             dataset.parents[0], dataset._read_options, dataset._allow_nones
         )
-    return dataset.with_parents([with_bounded_reads(dataset.parents[0])])
+    return dataset.with_parents([reading_stretches(dataset.parents[0])])
 
 
 def check_can_shard(dataset: IterDataset[Any], count: int, sequential: bool) -> None:

@@ -2,43 +2,93 @@
 
 from __future__ import annotations
 
+import weakref
+from collections import deque
 from typing import Any
 
+from wholegrain._core.spec import nbytes
 from wholegrain._core.types import State, T
-from wholegrain._engine.read_ahead import ReadAhead
+from wholegrain._engine.read_ahead import Read, ReadAhead
+from wholegrain._engine.read_stretches import ReadStretches
+from wholegrain._graph.clocked import reading
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.nodes.read_ahead import PrefetchDatasetIterator, PrefetchIterDataset
 from wholegrain._graph.positions import CountedStates, read_until
 
+_LARGEST_CHUNK = 1024
 
-class BoundedReadIterDataset(PrefetchIterDataset[T]):
-    """A MapDataset in order, not read further ahead than up to a bound."""
+
+class StretchReadIterDataset(PrefetchIterDataset[T]):
+    """A MapDataset of which stretches are read ahead, and nothing between them."""
 
     def open(self) -> DatasetIterator[T]:
-        return BoundedReadIterator(self._parent, self._read_options, self._allow_nones)
+        return StretchReadIterator(self._parent, self._read_options, self._allow_nones)
 
 
-class BoundedReadIterator(PrefetchDatasetIterator[T]):
-    """A position in a BoundedReadIterDataset."""
+class StretchReadIterator(PrefetchDatasetIterator[T]):
+    """A position in a StretchReadIterDataset."""
 
-    bound = 0
+    stretch = (0, 0)
+    """From where to where elements are read ahead, after the next `set_state`."""
+
     has_missed = False
-    """Whether elements were missing, so that there are fewer than positions."""
+    """Whether some were missing, so that there are fewer elements than positions."""
+
+    _expected: deque[tuple[int, int]] | None = None
+
+    def expect(self, stretch: tuple[int, int]) -> None:
+        """Say which stretch comes after those that were announced before."""
+        self._expected = self._expected or deque()
+        self._expected.append(stretch)
+        reader: Any = self._reader
+        if reader is not None:
+            reader.announce(*stretch)
+
+    def forget(self) -> None:
+        """Take back what was announced."""
+        self._expected = None
+        self._drop_reader()
+
+    def set_state(self, state: State) -> None:
+        expected = self._expected
+        if expected and expected[0] == self.stretch:
+            expected.popleft()
+        reader: Any = self._reader
+        if reader is not None and reader.goes_on_at(*self.stretch):
+            self._stand_at(self.stretch[0])
+        else:
+            super().set_state(state)
+        self.has_missed = False
 
     def _next_chunk(self) -> None:
-        if self._end >= self.bound and self._reader is not None:
-            self._drop_reader()
+        if self._end >= self.stretch[1]:
+            # Where elements were missing: those beyond are read one by one.
+            self._retried_until = max(self._retried_until, self._end + 1)
         super()._next_chunk()
         self.has_missed = self.has_missed or self._sparse_chunk is not None
 
-    def _new_reader(self, start: int) -> ReadAhead[T]:
-        length = self._length
-        # What is asked for beyond the bound, where elements were missing, is read one by one.
-        self._length = min(length, max(self.bound, start + 1))
-        try:
-            return super()._new_reader(start)
-        finally:
-            self._length = length
+    def _new_reader(self, start: int) -> Any:
+        options = self._read_options
+        buffer_bytes = self._buffer_bytes
+
+        def read_ahead(read: Read, first: int, last: int) -> ReadAhead[T]:
+            return ReadAhead(
+                read,
+                first,
+                last,
+                num_threads=options.num_threads if options.prefetch_buffer_size else 0,
+                buffer_size=options.prefetch_buffer_size,
+                largest_chunk=_LARGEST_CHUNK,
+                size_of=nbytes,
+                buffer_bytes=buffer_bytes,
+            )
+
+        read = reading(self._dataset, self.observed)
+        reader: ReadStretches[T] = ReadStretches(read, read_ahead, start, self.stretch[1])
+        for stretch in self._expected or ():
+            reader.announce(*stretch)
+        self._finalizer = weakref.finalize(self, reader.close)
+        return reader
 
 
 class StretchOver(Exception):
@@ -57,7 +107,7 @@ class StretchIterator:
     def __init__(
         self,
         iterator: DatasetIterator[Any],
-        reader: BoundedReadIterator[Any],
+        reader: StretchReadIterator[Any],
         states: CountedStates,
     ) -> None:
         self._iterator = iterator
@@ -78,33 +128,36 @@ class StretchIterator:
         return self._make(self._iterator.__next__)
 
     def _make(self, make: Any) -> Any:
-        if self._made >= self._count and not (self._is_last and not self._has_ended):
+        if self._made >= self._count and not self._is_last:
             self._check_end()
             raise StopIteration
         try:
             element = make()
         except StopIteration:
-            self._has_ended = self._is_astray = self._is_over = True
-            self._is_last = False
-            self._count = 0
+            self._stop()
+            self._has_ended = self._is_over = True
             raise StretchOver from None
         except BaseException:
             self._made += 1
             if self._iterator.get_state() != self._states.after(self._start, self._made):
-                self._is_astray = True  # Rows of a batch were left out: later ones are others.
-                self._is_last = False
-                self._count = 0
+                self._stop()  # Rows of a batch were left out: later ones are others.
             raise
         self._made += 1
         return element
+
+    def _stop(self) -> None:
+        """Make no more: what follows is not what the main process thinks it is."""
+        self._is_astray = True
+        self._is_last = False
+        self._count = 0
 
     def _check_end(self) -> None:
         """Raise if the state is not the one in which the next stretch starts."""
         if self._count and self._iterator.get_state() != self._states.after(
             self._start, self._count
         ):
-            self._count = 0
-            self._is_astray = self._is_over = True
+            self._stop()
+            self._is_over = True
             raise StretchOver
 
     def get_state(self) -> Any:
@@ -120,7 +173,16 @@ class StretchIterator:
         self._start, self._count, self._is_last = state
         self._made = 0
         self._has_ended = self._is_astray = self._is_over = False
-        end = self._states.after(self._start, self._count)
+        self._reader.stretch = self._positions(state)
         self._iterator.set_state(self._start)
-        self._reader.bound = read_until(end)
-        self._reader.has_missed = False
+
+    def expect(self, state: Any) -> None:
+        """Take note of a state that `set_state` will be called with; of none any more for None."""
+        if state is None:
+            self._reader.forget()
+        else:
+            self._reader.expect(self._positions(state))
+
+    def _positions(self, state: Any) -> tuple[int, int]:
+        start, count, _ = state
+        return read_until(start), read_until(self._states.after(start, count))
