@@ -124,8 +124,8 @@ def _inspect(command: _Parser) -> None:
 
 def _convert(command: _Parser) -> None:
     command.description = (
-        "From one format into another. A conversion that was interrupted, by whatever, goes on"
-        " when it is started again, and gives the same bytes as one that was not."
+        "From one format into another. A conversion that was interrupted, by whatever, goes on\n"
+        "when it is started again, and gives the same bytes as one that was not."
     )
     command.add_argument("source", metavar="SRC", help="what to read: see below")
     command.add_argument(

@@ -38,9 +38,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure a pipeline."""
     pipeline = load_pipeline(arguments.pipeline)
     console = Console()
-    if not arguments.json:
-        console.line(arguments.pipeline, "bold")
-        console.line(f"  {describe(pipeline)}")
     it = iter(pipeline)
     try:
         measured = _measure(it, arguments.seconds)
@@ -51,6 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(_as_json(measured, report), indent=2))
     else:
+        console.line(arguments.pipeline, "bold")
+        console.line(f"  {describe(pipeline)}")
         _tell(console, measured)
         if report is not None:
             console.headline("Report")

@@ -102,8 +102,8 @@ def _pipeline(value: Any, spec: str) -> Any:
             " DataLoader was expected."
         )
     raise BadInput(
-        f"{spec!r} is a {type(value).__name__}; a MapDataset, an IterDataset, a DataLoader, or a"
-        " function that returns one, was expected."
+        f"{spec!r} is of type {type(value).__name__}; a MapDataset, an IterDataset, a DataLoader,"
+        " or a function that returns one, was expected."
     )
 
 

@@ -18,9 +18,9 @@ import wholegrain as wg
 from wholegrain._cli.console import Console, Progress, progress, size_text, time_text
 from wholegrain._cli.convert import mapping
 from wholegrain._cli.convert import plan as plans
-from wholegrain._cli.convert.files import remove, remove_temporary_files, sync_folder
+from wholegrain._cli.convert.files import empty, remove, remove_temporary_files, sync_folder
 from wholegrain._cli.convert.plan import Plan
-from wholegrain._cli.convert.reading import open_reader
+from wholegrain._cli.convert.reading import open_reader, shared_reader
 from wholegrain._cli.convert.shards import (
     CompareShard,
     WriteShard,
@@ -39,11 +39,12 @@ def run(arguments: argparse.Namespace) -> int:
     console = Console()
     started = time.perf_counter()
     request = _Request(arguments)
+    shared_reader.cache_clear()  # the files may have changed since this process read them
     with _locked(request.destination):
-        plan, is_new = request.plan()
-        if plan is None:
+        if request.was_finished():
             console.line(f"{request.destination} was finished before.")
             return 0
+        plan, is_new = request.plan()
         if plan.rows == "bytes" and plan.source.format is Format.FOLDER and not _keeps_names(plan):
             console.line(f"Note: names of files are not kept in {plan.format}.", "yellow")
         remove_temporary_files(plan.work)
@@ -100,14 +101,21 @@ class _Request:
         if self.source.is_remote:
             raise BadInput(f"{self.source.path!r} is in a store; copy it to a disk first.")
 
-    def plan(self) -> tuple[Plan | None, bool]:
-        """Return what to do, and if that is new; None if there is nothing left to do."""
+    def was_finished(self) -> bool:
+        """Return whether an earlier run was killed when all was in place; tidy up after it."""
+        finished = plans.finished_folder(self.destination)
+        is_there = finished.is_dir()
+        remove(finished)
+        return is_there and not self._force
+
+    def plan(self) -> tuple[Plan, bool]:
+        """Return what to do, and if that is new."""
         request = plans.request_of(
             self.source, self.destination, self._to, self._shards, self._asked_rows
         )
         work = plans.work_folder(self.destination)
         if self._force:
-            remove(work)
+            empty(work)
         earlier = plans.load_plan(self.destination)
         if earlier is not None:
             plans.check_same_request(earlier, request)
@@ -118,14 +126,10 @@ class _Request:
             if any(os.path.exists(file) and path.samefile(file) for file in self.source.files):
                 raise BadInput(f"{str(path)!r} is what is read; write to another place.")
         if there and not self._force:
-            if work.is_dir():  # killed after all was in place, and the plan gone
-                remove(work)
-                return None, False
             raise BadInput(f"{str(there[0])!r} is there already. Overwrite it with --force.")
         for path in there:
             remove(path)
-        remove(work)
-        work.mkdir()
+        empty(work)
         if self._to is Format.FOLDER:
             files_folder(new).mkdir()
         sync_folder(work.absolute().parent)
@@ -155,20 +159,26 @@ class _Request:
 @contextlib.contextmanager
 def _locked(destination: str) -> Iterator[None]:
     """Keep others from converting to the same destination meanwhile."""
-    # The folder above, which is not removed. The system lets go of the lock when this process ends.
-    parent = Path(destination).absolute().parent
-    lock = parent / f".{Path(destination).name}.lock"
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
+    # The system lets go of the lock when this process ends, however it does.
+    work = plans.work_folder(destination)
+    while True:
+        work.mkdir(exist_ok=True)
+        descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), os.stat(work)):
+                break
+        except FileNotFoundError:
+            pass  # it was moved away by the one that has just finished
         except BlockingIOError:
+            os.close(descriptor)
             raise BadInput(f"Another conversion to {destination!r} is running.") from None
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
+        os.close(descriptor)
+    try:
+        yield
     finally:
+        with contextlib.suppress(OSError):
+            work.rmdir()  # if nothing is in it
         os.close(descriptor)
 
 
@@ -253,10 +263,10 @@ def _put_in_place(plan: Plan) -> None:
             if not place.exists():
                 os.rename(done_path(plan, shard), place)
     sync_folder(places[0].absolute().parent)
-    for rest in plan.work.iterdir():
-        if rest.name != plans.PLAN:
-            remove(rest)
-    plan.forget()
+    # From here on it is finished: what follows tidies up.
+    finished = plans.finished_folder(plan.destination)
+    os.rename(plan.work, finished)
+    remove(finished)
 
 
 def _tell(console: Console, plan: Plan, verified: bool, took: float) -> None:

@@ -42,6 +42,12 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def empty(folder: Path) -> None:
+    """Remove what is in a folder."""
+    for path in list(folder.iterdir()):
+        remove(path)
+
+
 def remove_temporary_files(folder: Path) -> None:
     """Remove what processes that were killed have left in a folder and below."""
     for file in [*folder.glob(".*.tmp"), *folder.glob("**/.*.tmp")]:

@@ -1,8 +1,8 @@
 """The plan of a conversion: decided once, kept beside what is written, followed by every restart.
 
 All that is written on the way to `DST` lies in the folder `DST.converting`: the plan, and shards
-under their names once they are finished. Shards are moved to their places when all are there, and
-the plan is removed last, so that at any moment it is known what there is to do.
+under their names once they are finished. Shards are moved to their places when all are there; then
+the folder becomes `DST.converted`, and is removed. So at any moment it is known what is to be done.
 """
 
 import base64
@@ -20,7 +20,7 @@ from wholegrain._cli.convert.files import sync_folder, write_whole
 from wholegrain._cli.errors import BadInput
 from wholegrain._cli.formats import Format, Found
 
-PLAN = "plan.json"
+_PLAN = "plan.json"
 _BYTES_PER_SHARD = 256_000_000
 _SHARDED = re.compile(r"(?P<base>.*)@(?P<count>\d+)(?P<ending>\.[^@/.]*)?", re.DOTALL)
 _ENDING = re.compile(r"(?P<base>.*[^/])(?P<ending>\.[A-Za-z_]+)", re.DOTALL)
@@ -70,19 +70,14 @@ class Plan:
         content = dataclasses.asdict(self)
         if self.schema is not None:
             content["schema"] = base64.b64encode(self.schema).decode()
-        write_whole(self.work / PLAN, json.dumps(content, indent=1).encode())
+        write_whole(self.work / _PLAN, json.dumps(content, indent=1).encode())
         sync_folder(self.work)
-
-    def forget(self) -> None:
-        """Remove the plan: all is done."""
-        (self.work / PLAN).unlink()
-        self.work.rmdir()
 
 
 def load_plan(destination: str) -> Plan | None:
     """Return the plan of an earlier run that did not come to its end, or None."""
     try:
-        content = json.loads((work_folder(destination) / PLAN).read_text())
+        content = json.loads((work_folder(destination) / _PLAN).read_text())
         source, schema = content["source"], content["schema"]
         return Plan(
             request=content["request"],
@@ -106,6 +101,11 @@ def load_plan(destination: str) -> Plan | None:
 def work_folder(destination: str) -> Path:
     """Return the folder of what is not finished on the way to a destination."""
     return Path(f"{destination}.converting")
+
+
+def finished_folder(destination: str) -> Path:
+    """Return what the folder is called when nothing but to remove it is left to do."""
+    return Path(f"{destination}.converted")
 
 
 def split_sharded(destination: str) -> tuple[str, int | None]:

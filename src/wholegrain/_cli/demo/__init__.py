@@ -47,7 +47,6 @@ def run(arguments: argparse.Namespace) -> int:
 def _show(console: Console, folder: Path, arguments: argparse.Namespace) -> bool:
     steps, save_every = arguments.steps, max(1, arguments.steps // 10)
     kill_at = steps // 2 + save_every // 2
-    console.line(f"wholegrain {wg.__version__}", "bold")
     _write(console, folder, arguments.images)
     epochs = steps * data.BATCH_SIZE / arguments.images
     console.line(
@@ -95,8 +94,9 @@ def _show(console: Console, folder: Path, arguments: argparse.Namespace) -> bool
 
 def _write(console: Console, folder: Path, count: int) -> None:
     started = time.perf_counter()
-    for _ in data.write_images(folder, count):
-        pass
+    for written in data.write_images(folder, count):
+        if not written:
+            console.line(f"wholegrain {wg.__version__}", "bold")
     took = time_text(time.perf_counter() - started)
     files = list(folder.glob("*.array_record"))
     size = size_text(sum(file.stat().st_size for file in files))

@@ -46,6 +46,7 @@ def write_images(folder: Path, count: int) -> Iterator[int]:
     library = require(
         "array_record.python.array_record_module", extra="array-record", purpose="The demo"
     )
+    yield 0
     for shard in range(_NUM_SHARDS):
         name = f"images-{shard:05d}-of-{_NUM_SHARDS:05d}.array_record"
         # Records one by one, not in groups: they are going to be read in random order.
