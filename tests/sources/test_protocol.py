@@ -1,9 +1,11 @@
+import operator
 import pickle
-from typing import Generic, TypeVar
+from typing import Any, Generic, SupportsIndex, TypeVar
 
 import numpy as np
 import pytest
 
+import wholegrain as wg
 from wholegrain.sources import RandomAccessDataSource
 from wholegrain.testing import check_source
 
@@ -48,3 +50,33 @@ def test_whatever_has_a_length_and_items_is_a_source(value: object) -> None:
 @pytest.mark.parametrize("value", [iter([1]), (x for x in [1]), 5, None])
 def test_iterators_are_not_sources(value: object) -> None:
     assert not isinstance(value, RandomAccessDataSource)
+
+
+class Liar(RandomAccessDataSource[int]):
+    """Says that it has ten records, but has five."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: SupportsIndex) -> int:
+        return [0, 1, 2, 3, 4][operator.index(index)]
+
+
+class BulkLiar(Liar):
+    def __getitems__(self, indices: list[int]) -> list[int]:
+        return [index for index in indices if index < 5]
+
+
+@pytest.mark.parametrize("source", [Liar(), BulkLiar()])
+def test_a_record_that_is_not_there_is_named_and_those_before_it_are_read(source: Liar) -> None:
+    pipelines: list[Any] = [
+        wg.MapDataset.source(source).to_iter_dataset(),
+        wg.MapDataset.source(source).to_iter_dataset(wg.ReadOptions(0, 0)),
+        wg.DataLoader(data_source=source, sampler=wg.samplers.SequentialSampler(10)),
+    ]
+    for pipeline in pipelines:
+        it = iter(pipeline)
+        assert [next(it) for _ in range(5)] == [0, 1, 2, 3, 4]
+        with pytest.raises(IndexError) as raised:
+            next(it)
+        assert "index 5 of the source" in "".join(raised.value.__notes__)
