@@ -79,6 +79,8 @@ def _names(body: list[ast.stmt]) -> Iterator[str]:
         match node:
             case ast.If(test=ast.Name(id="TYPE_CHECKING")):
                 yield from _names(node.body)
+            case ast.ImportFrom(module="wholegrain.python"):
+                continue  # older names for what has a place of its own
             case ast.Import(names=names) | ast.ImportFrom(names=names):
                 yield from (alias.name for alias in names if alias.asname == alias.name)
             case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
