@@ -15,6 +15,7 @@ from wholegrain._core.log import logger
 from wholegrain._core.spec import describe, nbytes
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, State, T
+from wholegrain._graph import run
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.kinds import IterNode, MapNode
 from wholegrain._graph.map_dataset import MapDataset
@@ -233,8 +234,6 @@ class TimedIterator(ForwardingIterator[T]):
     def __init__(self, iterator: DatasetIterator[T], clock: Clock) -> None:
         super().__init__(iterator)
         self._clock = clock
-        if hasattr(iterator, "next_into"):
-            self.next_into = functools.partial(self._timed, iterator.next_into)
 
     def __next__(self) -> T:
         try:
@@ -266,6 +265,20 @@ class TimedIterator(ForwardingIterator[T]):
         self._clock.take_back(count)
 
 
+class TimedFillingIterator(TimedIterator[T]):
+    """One that can make elements in memory that it is given."""
+
+    def next_into(self, empty: Any) -> Any:
+        """Return the next element in memory that `empty` gives, where it can."""
+        return self._timed(self._iterator.next_into, empty)  # type: ignore[attr-defined]
+
+
+def timed_iterator(iterator: DatasetIterator[T], clock: Clock) -> DatasetIterator[T]:
+    """Return an iterator with a clock around it."""
+    kind = TimedFillingIterator if hasattr(iterator, "next_into") else TimedIterator
+    return kind(iterator, clock)
+
+
 class UserIterDataset(IterNode[T]):
     """Stands for an IterDataset of the user's, whose iterators are to be timed."""
 
@@ -275,9 +288,13 @@ class UserIterDataset(IterNode[T]):
         super().__init__((dataset,))
         self.dataset = dataset
 
+    def __iter__(self) -> DatasetIterator[T]:
+        with run.opening(self) as context:
+            watch = context.watch
+            return self.open() if watch is None else watch.open(self)
+
     def open(self) -> DatasetIterator[T]:
-        iterator: DatasetIterator[T] = self.dataset.__iter__()
-        return iterator
+        return self.dataset.__iter__()  # type: ignore[no-any-return]
 
     @property
     def _element_spec(self) -> Any:

@@ -24,7 +24,7 @@ from wholegrain._graph.nodes.thread_prefetch import ThreadPrefetchIterDataset
 from wholegrain._graph.prefetching import ShardedIterDataset
 from wholegrain._graph.tracking import Aims, Watch
 from wholegrain._observe.board import Board, StageTimes, read_file
-from wholegrain._observe.timing import Clock, TimedIterator, TimedMapDataset, UserIterDataset
+from wholegrain._observe.timing import Clock, TimedMapDataset, UserIterDataset, timed_iterator
 
 _OUTPUT = -1
 
@@ -125,7 +125,7 @@ class GraphWatch(Watch):
             listeners.append(prometheus.ready_listener(iterator))
         category = events.PREFETCH if _is_prefetch(node) else events.PREPROCESSING
         event = (f"{type(iterator).__name__}.__next__", str(iterator), category)
-        return TimedIterator(iterator, self._clock(row, listeners, event))
+        return timed_iterator(iterator, self._clock(row, listeners, event))
 
     def _twin(self, dataset: MapDataset[Any]) -> MapDataset[Any]:
         """Return the same dataset with a clock around it, and around each of those above it."""
