@@ -373,11 +373,12 @@ def test_after_an_error_the_others_come_in_their_order(workers: int) -> None:
 # States.
 
 
-def test_a_state_of_another_number_of_workers_is_refused() -> None:
-    state = iter(_loader(range(8), workers=2)).get_state()
+def test_a_state_of_another_number_of_workers_is_refused_where_it_means_something_else() -> None:
+    batches = wg.transforms.Batch(2)
+    state = iter(_loader(range(8), batches, workers=2)).get_state()
     for workers in (0, 3):
         with pytest.raises(ValueError, match=f"worker_count=2, but.*worker_count={workers}"):
-            iter(_loader(range(8), workers=workers)).set_state(state)
+            iter(_loader(range(8), batches, workers=workers)).set_state(state)
 
 
 def test_states_of_earlier_writers_count_the_last_worker_otherwise() -> None:

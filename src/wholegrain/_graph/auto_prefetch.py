@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.state import WrongStateError, copy_state, joined
@@ -207,6 +207,39 @@ class AutoPrefetchIterator(DatasetIterator[T]):
 
     def __str__(self) -> str:
         return f"AutoPrefetchDatasetIterator(worker_count={self.worker_count})"
+
+
+def set_worker_count(iterator: Any, count: int | None) -> None:
+    """Change how many workers a running pipeline has.
+
+    The elements, their order and the states stay what they are.
+
+    Args:
+        iterator: Of a pipeline with `num_workers="auto"` in it, or of a DataLoader with
+            `worker_count="auto"`.
+        count: How many there are from now on; None to let their number be found out again.
+
+    Example:
+        >>> it = iter(ds.mp_prefetch(MultiprocessingOptions(num_workers="auto")).batch(32))
+        >>> set_worker_count(it, 4)
+    """
+    found = list(_auto_iterators(iterator))
+    if not found:
+        raise ValueError(
+            f"{iterator} has no workers whose number can change. With a fixed number, order and"
+            ' states follow from it: use num_workers="auto".'
+        )
+    for one in found:
+        one.set_worker_count(count)
+
+
+def _auto_iterators(iterator: Any) -> Iterator[AutoPrefetchIterator[Any]]:
+    if isinstance(iterator, AutoPrefetchIterator):
+        yield iterator
+        return
+    inner = getattr(iterator, "_iterator", None)  # A DataLoader's.
+    for parent in getattr(iterator, "_parents", () if inner is None else (inner,)):
+        yield from _auto_iterators(parent)
 
 
 def _without_workers(state: State) -> State:

@@ -27,7 +27,9 @@ def state_at(dataset: Any, count: int) -> State | None:
     """Return the state after `count` elements; None if it does not follow from the count."""
     if type(dataset) is PrefetchIterDataset:
         return {"next_index": count} if dataset.gives_all else None
-    if type(dataset) in _UNCHANGED:
+    if type(dataset) in _UNCHANGED or vars(type(dataset)).get("_step") is not None:
+        if type(dataset) not in _UNCHANGED and dataset._step != _SAME:
+            return None
         return state_at(dataset.parents[0], count)
     if type(dataset) is RandomMapIterDataset:
         parent = state_at(dataset.parents[0], count)

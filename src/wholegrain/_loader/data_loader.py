@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from wholegrain import transforms
+from wholegrain._graph import positions
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.nodes.batch import check_batch_size
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
@@ -86,6 +87,14 @@ class DataLoader:
         """Whether one record may become several elements."""
         return any(isinstance(operation, transforms.FlatMap) for operation in self._operations)
 
+    def has_same_order(self, num_workers: int, saved_workers: int) -> bool:
+        """Say whether two numbers of workers give the same elements in the same order."""
+        return (
+            num_workers == saved_workers
+            or self._is_one_to_one
+            or (num_workers <= 1 and saved_workers <= 1)
+        )
+
     def _pipeline(self) -> IterDataset[Any]:
         options = self._shard_options
         records = SampledMapDataset(
@@ -95,6 +104,7 @@ class DataLoader:
         for operation in self._operations:
             ds = OperationIterDataset(ds, operation, options.shard_count)
         ds = DataIterDataset(ds)
+        self._is_one_to_one = positions.state_at(ds, 0) is not None
         if self._multiprocessing_options.num_workers:
             ds = ds.mp_prefetch(self._multiprocessing_options)
         return ds

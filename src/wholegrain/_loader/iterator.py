@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._graph import saving
+from wholegrain._graph.auto_prefetch import set_worker_count
 from wholegrain._loader import naming
 
 if TYPE_CHECKING:
@@ -60,6 +61,13 @@ class DataLoaderIterator:
     def opened_from(self) -> Any:
         """The pipeline that the DataLoader stands for."""
         return self._data_loader._dataset  # noqa: SLF001
+
+    def set_worker_count(self, count: int | None) -> None:
+        """Have that many workers from now on; None to let their number be found out again.
+
+        Needs `worker_count="auto"`. The elements, their order and the states stay what they are.
+        """
+        set_worker_count(self._iterator, count)
 
     def close(self) -> None:
         """Stop threads and workers. `next` is an error afterwards."""
@@ -143,11 +151,15 @@ class DataLoaderIterator:
                 f"The state has version {state['version']}, but this release writes and reads"
                 f" version {_VERSION}. Restore it with the release that wrote it."
             )
-        if state["worker_count"] != self._workers:
+        if self._places(state) is None or not loader.has_same_order(
+            self._workers, state["worker_count"]
+        ):
+            own_count = loader.multiprocessing_options.num_workers
             raise ValueError(
                 "The state was taken with worker_count="
-                f"{state['worker_count']}, but this DataLoader has worker_count={self._workers}."
-                " Restore it with the same number."
+                f"{state['worker_count']}, but this DataLoader has worker_count={own_count}."
+                " With these operations the order of the elements depends on it: restore it with"
+                " the same number."
             )
         naming.check_same("sampler", state["sampler"], repr(loader._sampler))  # noqa: SLF001
         own = naming.source_name(loader._data_source)  # noqa: SLF001
@@ -176,21 +188,23 @@ class DataLoaderIterator:
         if self._data_loader.has_flat_map:
             self._iterator.set_state(state)
             return
-        options = self._data_loader._shard_options  # noqa: SLF001
-        count, index = options.shard_count, options.shard_index
-        seen = state["last_seen_indices"]
-        if not self._workers:
-            self._iterator.set_state({"next_index": (int(seen["0"]) + count - index) // count})
-            return
+        places = self._places(state)
+        if places is None:
+            raise ValueError(f"The state does not say where all of its workers stand: {state}.")
         workers = self._workers
-        stride = workers * count
-        places = [
-            (int(seen[str(worker)]) + stride - index - worker * count) // stride
-            for worker in range(workers)
-        ]
+        if len(places) == max(1, workers):
+            next_worker = (int(state["last_worker_index"]) + 1) % len(places)
+        else:
+            # As many elements read in all, by another number of workers.
+            read = sum(places)
+            next_worker = read % max(1, workers)
+            places = [-(-(read - worker) // max(1, workers)) for worker in range(max(1, workers))]
+        if not workers:
+            self._iterator.set_state({"next_index": places[0]})
+            return
         self._iterator.set_state(
             {
-                "next_index_in_cycle": (int(state["last_worker_index"]) + 1) % workers,
+                "next_index_in_cycle": next_worker,
                 "next_index_in_datasets": workers,
                 "iterators_in_use_indices": list(range(workers)),
                 "iterators_in_use_states": [{"next_index": place} for place in places],
@@ -198,6 +212,19 @@ class DataLoaderIterator:
                 "future_states": {},
             }
         )
+
+    def _places(self, state: dict[str, Any]) -> list[int] | None:
+        """Return how many places each worker of a state has read; None if it does not say."""
+        options = self._data_loader._shard_options  # noqa: SLF001
+        count, index = options.shard_count, options.shard_index
+        seen, workers = state["last_seen_indices"], max(1, int(state["worker_count"]))
+        if any(str(worker) not in seen for worker in range(workers)):
+            return None
+        stride = workers * count
+        return [
+            (int(seen[str(worker)]) + stride - index - worker * count) // stride
+            for worker in range(workers)
+        ]
 
     async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Take the state now, and return a coroutine that writes it into `directory`."""
