@@ -89,6 +89,15 @@ class ReadStretches(Generic[T]):
         self._taken = end
         return self._current.start + end - self._current.before, chunk
 
+    @property
+    def reads_here(self) -> bool:
+        """Whether the consumer reads for itself, as far as is known."""
+        return self._reader.reads_here
+
+    def start(self) -> None:
+        """Begin to read in the background."""
+        self._reader.start()
+
     def close(self) -> None:
         """Let the threads go."""
         self._reader.close()
