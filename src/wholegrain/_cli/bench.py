@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         _tell(console, measured)
         if report is not None:
             console.headline("Report")
-            console.line(str(report))
+            console.show(report)
     if arguments.report:
         if report is None:
             raise BadInput("This pipeline has no report to save.")

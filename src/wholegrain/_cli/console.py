@@ -40,6 +40,13 @@ class Console:
         else:
             print(text, file=self.file, flush=True)
 
+    def show(self, value: object) -> None:
+        """Print an object: as it wants to be seen in a terminal, or as its text."""
+        if self.rich is not None and hasattr(value, "__rich__"):
+            self.rich.print(value)
+        else:
+            self.line(str(value))
+
     def headline(self, text: str) -> None:
         """Print what comes next."""
         self.line()

@@ -85,7 +85,7 @@ def _show(console: Console, folder: Path, arguments: argparse.Namespace) -> bool
 
     if expected.report is not None:
         console.headline("What the first run spent its time on: `it.report()`")
-        console.line(str(expected.report))
+        console.show(expected.report)
         if arguments.report:
             expected.report.save_html(arguments.report)
             console.line(f"  As a page: {arguments.report}")
