@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import threading
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,6 +73,24 @@ _VISIT_ALL = """<!doctype html><title>visiting</title>
     else document.querySelector("pre").textContent = JSON.stringify({{visited: next, wide}});
   }}, 50);
   frame.src = "about:blank";
+</script>
+"""
+
+
+# Asks the page's own search, and tells the server what it found.
+_SEARCH = """<!doctype html><title>searching</title>
+<link rel="icon" href="data:,">
+<iframe src="index.html?q={query}" width="1280" height="900"></iframe>
+<img src="/until-told">
+<script>
+  const frame = document.querySelector("iframe");
+  const timer = setInterval(() => {{
+    const links = frame.contentDocument.querySelectorAll(".md-search-result__link");
+    if (!links.length) return;
+    clearInterval(timer);
+    const places = [...links].map((link) => new URL(link.href).pathname);
+    fetch("/tell?" + encodeURIComponent(JSON.stringify(places)));
+  }}, 100);
 </script>
 """
 
@@ -146,13 +165,26 @@ def _chromium() -> str:
 class _Served(NamedTuple):
     address: str
     missing: list[str]  # what was asked for and is not there
+    told: list[str]  # what pages sent to `/tell`
 
 
 @pytest.fixture(name="served", scope="module")
 def _served(site: Path) -> Iterator[_Served]:
     missing: list[str] = []
+    told: list[str] = []
+    is_told = threading.Event()
 
     class Handler(http.server.SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == "/until-told":  # keeps a page loading while its scripts work
+                is_told.wait(timeout=120)
+                self.path = "/assets/icon.svg"
+            elif self.path.startswith("/tell?"):
+                told.append(urllib.parse.unquote(self.path.removeprefix("/tell?")))
+                is_told.set()
+                self.path = "/assets/icon.svg"
+            super().do_GET()
+
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
@@ -163,7 +195,7 @@ def _served(site: Path) -> Iterator[_Served]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        yield _Served(f"http://127.0.0.1:{server.server_address[1]}", missing)
+        yield _Served(f"http://127.0.0.1:{server.server_address[1]}", missing, told)
         server.shutdown()
         thread.join()
 
@@ -229,6 +261,16 @@ def test_errors_would_be_noticed(
     assert "a bad script" in console
     assert "/missing.js" in served.missing
     served.missing.clear()
+
+
+def test_the_search_finds_pages(site: Path, served: _Served, chromium: str, tmp_path: Path) -> None:
+    with _page(site, "search.html", _SEARCH.format(query="packing")):
+        _, console = _run(
+            chromium, tmp_path, _DESKTOP, "--dump-dom", f"{served.address}/search.html"
+        )
+    assert not console
+    found = json.loads(served.told[-1])
+    assert any(place.startswith("/recipes/llm-packing.html") for place in found)
 
 
 @pytest.mark.parametrize("page", ["index.html", "engine.html", "reference/wholegrain.html"])
