@@ -101,7 +101,7 @@ def _write(console: Console, folder: Path, count: int) -> None:
     files = list(folder.glob("*.array_record"))
     size = size_text(sum(file.stat().st_size for file in files))
     console.line(f"  Data: {count:,} images in {len(files)} ArrayRecord files, {size}, {took}.")
-    screen.show_images(console, [data.make_image(index) for index in range(4)])
+    screen.show_images(console, data.images(4))
 
 
 def _tell(console: Console, progress: Progress, first: int) -> None:

@@ -1,7 +1,9 @@
 """The demo's images, in ArrayRecord files, and the pipeline that trains on them."""
 
 import functools
+import itertools
 import os
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,15 +32,17 @@ _COLOURS = np.array(
 # The data.
 
 
-def make_image(index: int) -> Image:
-    """Return an image of two discs: which colours, where and how large follows from the index."""
-    rng = np.random.default_rng(index)
+def images(count: int) -> Iterator[Image]:
+    """Yield images of two discs each: of which colours, where and how large is random."""
     rows, columns = np.ogrid[:SIZE, :SIZE]
-    image = np.full((SIZE, SIZE, 3), 28, np.uint8)
-    for label in (index + 2, index):
-        row, column, radius = rng.integers((7, 7, 4), (SIZE - 7, SIZE - 7, 10)).tolist()
-        image[(rows - row) ** 2 + (columns - column) ** 2 <= radius**2] = _COLOURS[label % 6]
-    return image
+    lowest, highest = (7, 7, 4), (SIZE - 7, SIZE - 7, 10)
+    discs = np.random.default_rng(0).integers(lowest, highest, (count, 2, 3)).tolist()
+    for label, places in enumerate(discs):
+        image = np.full((SIZE, SIZE, 3), 28, np.uint8)
+        for colour, (row, column, radius) in zip((label + 2, label), places, strict=True):
+            inside = (rows - row) ** 2 + (columns - column) ** 2 <= radius**2
+            image[inside] = _COLOURS[colour % 6]
+        yield image
 
 
 def write_images(folder: Path, count: int) -> Iterator[int]:
@@ -47,13 +51,14 @@ def write_images(folder: Path, count: int) -> Iterator[int]:
         "array_record.python.array_record_module", extra="array-record", purpose="The demo"
     )
     yield 0
+    numbered = enumerate(images(count))
     for shard in range(_NUM_SHARDS):
         name = f"images-{shard:05d}-of-{_NUM_SHARDS:05d}.array_record"
         # Records one by one, not in groups: they are going to be read in random order.
         writer = library.ArrayRecordWriter(str(folder / name), "group_size:1")
-        for index in range(shard * count // _NUM_SHARDS, (shard + 1) * count // _NUM_SHARDS):
-            head = np.array([index, index % 6], "<u4").tobytes()
-            writer.write(head + make_image(index).tobytes())
+        stop = (shard + 1) * count // _NUM_SHARDS
+        for index, image in itertools.islice(numbered, stop - shard * count // _NUM_SHARDS):
+            writer.write(struct.pack("<II", index, index % 6) + image.tobytes())
             if index % 500 == 499:
                 yield index + 1
         writer.close()

@@ -15,6 +15,7 @@ def show_images(console: Console, images: Any) -> None:
     """Print images side by side, two rows of pixels in a line of text."""
     if console.rich is None:
         return
+    images = list(images)
     text, style = rich_module("text"), rich_module("style")
     for upper in range(0, SIZE, 4):
         line = text.Text("  ")
