@@ -20,6 +20,7 @@ from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.kinds import IterNode, MapNode
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._observe.board import Board
+from wholegrain.record import Record
 
 Listener = Callable[[int, Sequence[Any]], None]
 Started = tuple[int, int, Any]
@@ -77,7 +78,7 @@ class Clock:
         events.end(event)
         elapsed = time.perf_counter_ns() - begin
         own = elapsed - _inner.nanoseconds
-        size = sum(map(nbytes, elements)) if self._counts_bytes else 0
+        size = sum(map(_size, elements)) if self._counts_bytes else 0
         self._board.record(self._row, max(0, own), len(elements), size)
         if not self._is_described:
             self._describe(elements)
@@ -100,9 +101,18 @@ class Clock:
                 return
 
 
+def _data(element: Any) -> Any:
+    """Return what an element of a loader's pipeline carries."""
+    return element.data if isinstance(element, Record) else element
+
+
+def _size(element: Any) -> int:
+    return nbytes(_data(element))
+
+
 def _warn_of_unknown_sizes(element: Any) -> None:
     """Say once that an element holds something whose size cannot be told."""
-    for leaf in tree.leaves(element):
+    for leaf in tree.leaves(_data(element)):
         if not hasattr(leaf, "nbytes") and not isinstance(leaf, _KNOWN_SIZES):
             _warn_of_type(type(leaf).__name__)
 

@@ -111,6 +111,7 @@ class GraphWatch(Watch):
             iterator = self._with_timed_parents(node).open()
         if not isinstance(iterator, DatasetIterator):
             return iterator  # type: ignore[no-any-return]
+        iterator.opened_from = node
         if not (_opens_later(node) and _is_prefetch(node)) and _has_name(iterator):
             self.board.rename(row, str(iterator))
         if not self.aims.all_stages and row != 0 and not _is_prefetch(node):
