@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
 import pytest
 
@@ -138,3 +139,17 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
         if not target.startswith(("https://", "http://")):
             assert (page.parent / target).exists(), f"{_name(page)} links to {target}"
+
+
+def test_each_page_is_in_the_navigation_of_the_site() -> None:
+    named = set(re.findall(r": ([\w/-]+\.md)$", (_ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    pages = {page.relative_to(_ROOT / "docs").as_posix() for page in _ROOT.glob("docs/**/*.md")}
+    assert pages <= named
+
+
+def test_figures_are_drawings_with_a_title_and_are_shown() -> None:
+    texts = "".join(page.read_text() for page in _PAGES)
+    for figure in (_ROOT / "docs" / "figures").glob("*.svg"):
+        drawing = ElementTree.parse(figure).getroot()
+        assert drawing.findtext("{http://www.w3.org/2000/svg}title")
+        assert f"figures/{figure.name}" in texts
