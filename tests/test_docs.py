@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -150,6 +150,6 @@ def test_each_page_is_in_the_navigation_of_the_site() -> None:
 def test_figures_are_drawings_with_a_title_and_are_shown() -> None:
     texts = "".join(page.read_text() for page in _PAGES)
     for figure in (_ROOT / "docs" / "figures").glob("*.svg"):
-        drawing = ElementTree.parse(figure).getroot()
+        drawing = ET.parse(figure).getroot()
         assert drawing.findtext("{http://www.w3.org/2000/svg}title")
         assert f"figures/{figure.name}" in texts
