@@ -7,7 +7,6 @@ from wholegrain._core.spec import ShapeDtypeStruct as ShapeDtypeStruct
 from wholegrain._core.spec import ShapeDtypeStructProtocol as ShapeDtypeStructProtocol
 from wholegrain._core.stack import batch_and_pad as batch_and_pad
 from wholegrain._graph.apply import apply_transformations as apply_transformations
-from wholegrain._graph.auto_prefetch import set_worker_count as set_worker_count
 from wholegrain._graph.device import device_put as device_put
 from wholegrain._graph.iterator import get_next_index as get_next_index
 from wholegrain._graph.iterator import set_next_index as set_next_index

@@ -4,4 +4,5 @@ from wholegrain._engine.shared_array import SharedMemoryArray as SharedMemoryArr
 from wholegrain._engine.shared_array import (
     SharedMemoryArrayMetadata as SharedMemoryArrayMetadata,
 )
+from wholegrain._graph.auto_prefetch import set_worker_count as set_worker_count
 from wholegrain.options import MultiprocessingOptions as MultiprocessingOptions

@@ -27,26 +27,40 @@ def _count(name: str, value: Any) -> int:
     return count
 
 
-@dataclasses.dataclass(slots=True)
+_AUTO_THREADS = 64
+_AUTO_BUFFER_SIZE = 4096
+
+
+@dataclasses.dataclass(slots=True, init=False)
 class ReadOptions:
     """How far, and with how many threads, a random-access dataset is read ahead.
 
-    Both numbers are upper bounds: reading uses as many threads as help. The order of the
-    elements and the states never depend on them.
+    Both numbers are upper bounds: reading uses as many threads as help, and no more memory than
+    is reasonable. The order of the elements and the states never depend on them.
 
     Args:
-        num_threads: How many threads may read at once. 0 reads in the caller's thread.
+        num_threads: How many threads may read at once. 0 reads in the caller's thread; "auto"
+            leaves it open, up to 64.
         prefetch_buffer_size: How many elements may be ready or on their way. 0 reads in the
-            caller's thread.
+            caller's thread; "auto" leaves it open, up to 4096.
     """
 
     num_threads: int = 16
     prefetch_buffer_size: int = 500
 
-    def __post_init__(self) -> None:
-        self.num_threads = _count("num_threads", self.num_threads)
-        self.prefetch_buffer_size = _count("prefetch_buffer_size", self.prefetch_buffer_size)
-        if 0 < self.prefetch_buffer_size < self.num_threads:
+    def __init__(
+        self,
+        num_threads: int | Literal["auto"] = 16,
+        prefetch_buffer_size: int | Literal["auto"] = 500,
+    ) -> None:
+        is_open = num_threads == "auto"
+        if num_threads == "auto":
+            num_threads = _AUTO_THREADS
+        if prefetch_buffer_size == "auto":
+            prefetch_buffer_size = _AUTO_BUFFER_SIZE
+        self.num_threads = _count("num_threads", num_threads)
+        self.prefetch_buffer_size = _count("prefetch_buffer_size", prefetch_buffer_size)
+        if 0 < self.prefetch_buffer_size < self.num_threads and not is_open:
             _warn_of_idle_threads(self.num_threads, self.prefetch_buffer_size)
 
 

@@ -243,9 +243,21 @@ def test_settings_that_do_not_go_together_are_refused() -> None:
         _auto(ds, buffer_size=0)
     with pytest.raises(ValueError, match="max_workers"):
         _auto(ds, max_workers=0)
+    with pytest.raises(ValueError, match=r'`num_workers` has to be .* "auto", but got \'many\''):
+        ds.mp_prefetch(wg.MultiprocessingOptions(num_workers="many"))  # type: ignore[arg-type]
     options = wg.MultiprocessingOptions(num_workers=2, per_worker_buffer_size="auto")
     with pytest.raises(ValueError, match='needs num_workers="auto"'):
         ds.mp_prefetch(options)
+
+
+def test_read_ahead_can_be_left_open() -> None:
+    options = wg.ReadOptions(num_threads="auto", prefetch_buffer_size="auto")
+    assert options.num_threads > 16
+    assert options.prefetch_buffer_size > 500
+    assert options == wg.ReadOptions(options.num_threads, options.prefetch_buffer_size)
+    assert list(R(1000).to_iter_dataset(options)) == list(range(1000))
+    with pytest.raises(ValueError, match="num_threads"):
+        wg.ReadOptions(num_threads="many")  # type: ignore[arg-type]
 
 
 # The number of workers.

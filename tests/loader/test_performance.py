@@ -89,6 +89,8 @@ def test_the_result_can_be_stored() -> None:
             "num_workers": 3,
             "per_worker_buffer_size": 1,
             "enable_profiling": False,
+            "max_workers": None,
+            "max_memory_bytes": None,
         },
         "read_options": {"num_threads": 2, "prefetch_buffer_size": 4},
     }

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from wholegrain._core.log import logger
+from wholegrain._engine import limits
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
 from wholegrain.options import MultiprocessingOptions, ReadOptions
 
@@ -45,13 +45,15 @@ def pick_performance_config(
 
     Args:
         ds: The pipeline, a MapDataset or an IterDataset.
-        ram_budget_mb: How much memory buffers may take; None for what is available now.
-        max_workers: How many workers at most; None for the number of processors.
+        ram_budget_mb: How much memory buffers may take; None for what is available now, in the
+            container if there is one.
+        max_workers: How many workers at most; None for the number of processors that this
+            process may use.
         max_buffer_size: How many elements to read ahead at most; None for 1000.
         samples_to_check: How many elements to look at.
     """
-    budget = _available_mib() if ram_budget_mb is None else ram_budget_mb
-    most_workers = max_workers or os.cpu_count() or 1
+    budget = limits.available_memory() / _MIB if ram_budget_mb is None else ram_budget_mb
+    most_workers = max_workers or limits.available_cpus()
     largest_buffer = max_buffer_size or _LARGEST_BUFFER
     size = _average_mib([ds], samples_to_check)
     workers = min(int(budget / size), most_workers) if size else most_workers
@@ -101,11 +103,3 @@ def _read_datasets(ds: Any) -> list[Any]:
     if isinstance(ds, PrefetchIterDataset):
         return list(ds.parents)
     return [found for parent in getattr(ds, "parents", ()) for found in _read_datasets(parent)]
-
-
-def _available_mib() -> float:
-    try:
-        pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return 1024.0
-    return pages / _MIB

@@ -279,6 +279,9 @@ def process_prefetch(
     """Run a pipeline in several processes; see `IterDataset.mp_prefetch`."""
     options = options or MultiprocessingOptions(num_workers=10)
     num_workers, buffer_size = options.num_workers, options.per_worker_buffer_size
+    for name, value in (("num_workers", num_workers), ("per_worker_buffer_size", buffer_size)):
+        if isinstance(value, str) and value != "auto":
+            raise ValueError(f'`{name}` has to be a number or "auto", but got {value!r}.')
     if buffer_size != "auto" and buffer_size <= 0 and num_workers != 0:
         raise ValueError(
             "Each worker has to hold at least one element ready, but got"
