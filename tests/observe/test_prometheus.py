@@ -93,6 +93,7 @@ def test_workers_are_counted() -> None:
 
 def test_loaders_are_counted() -> None:
     found = _metrics("list(wg.load(Words(), num_epochs=1))")
+    assert found["grain_python_data_sources_bytes_read_total[Words]"] == 48
     assert found["grain_python_data_loader_iterator_get_next_count"] == 12
 
 

@@ -1,9 +1,11 @@
 """What a traceback shows when a user's function fails inside a pipeline."""
 
+import ast
 import sys
 import traceback
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -186,6 +188,22 @@ def test_reading_by_index_shows_all_frames() -> None:
     with pytest.raises(ValueError, match="five") as caught:
         _numbers().map(_fails_at_five)[5]
     assert len(_files(caught.value)) > 1
+
+
+def test_every_iterator_of_ours_takes_part() -> None:
+    # The first has no step, the second no stages behind it, the third runs in workers only.
+    exempt = {"DatasetIterator", "ClosedIterator", "StretchIterator"}
+    missing = [
+        f"{file.name}: {kind.name}"
+        for folder in ("_graph", "_loader", "_observe", "checkpoint", "sources")
+        for file in sorted((Path(wg.__file__).parent / folder).rglob("*.py"))
+        for kind in ast.walk(ast.parse(file.read_text()))
+        if isinstance(kind, ast.ClassDef) and kind.name not in exempt
+        for step in kind.body
+        if isinstance(step, ast.FunctionDef) and step.name == "__next__"
+        if "keep_user_frames" not in ast.unparse(step)
+    ]
+    assert not missing, f"`__next__` has to call `keep_user_frames` when it raises: {missing}"
 
 
 def test_the_end_is_no_error() -> None:

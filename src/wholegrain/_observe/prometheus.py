@@ -28,6 +28,7 @@ import numpy as np
 
 from wholegrain._core import tree
 from wholegrain._core.log import logger
+from wholegrain._observe.timing import data_of
 
 DEFAULT_PORT = 9431
 _PORT_VARIABLE = "PYGRAIN_PROMETHEUS_PORT"
@@ -147,7 +148,7 @@ def ready_listener(iterator: Any) -> Any:
 
 def source_listener(dataset: Any) -> Any:
     """Return what hears of each read of a source."""
-    source = type(getattr(dataset, "source", dataset)).__name__
+    source = type(dataset._source).__name__
 
     def listener(elapsed_ns: int, elements: Sequence[Any]) -> None:
         if len(elements):
@@ -159,7 +160,7 @@ def source_listener(dataset: Any) -> Any:
 
 def _bytes_of(elements: Sequence[Any]) -> int:
     total = 0
-    for leaf in tree.leaves(list(elements)):
+    for leaf in tree.leaves([data_of(element) for element in elements]):
         if isinstance(leaf, np.ndarray | np.generic):
             total += leaf.nbytes
         elif isinstance(leaf, (str, bytes)):

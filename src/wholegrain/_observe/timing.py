@@ -101,18 +101,18 @@ class Clock:
                 return
 
 
-def _data(element: Any) -> Any:
+def data_of(element: Any) -> Any:
     """Return what an element of a loader's pipeline carries."""
     return element.data if isinstance(element, Record) else element
 
 
 def _size(element: Any) -> int:
-    return nbytes(_data(element))
+    return nbytes(data_of(element))
 
 
 def _warn_of_unknown_sizes(element: Any) -> None:
     """Say once that an element holds something whose size cannot be told."""
-    for leaf in tree.leaves(_data(element)):
+    for leaf in tree.leaves(data_of(element)):
         if not hasattr(leaf, "nbytes") and not isinstance(leaf, _KNOWN_SIZES):
             _warn_of_type(type(leaf).__name__)
 

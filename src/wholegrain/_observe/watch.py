@@ -136,7 +136,7 @@ class GraphWatch(Watch):
         if row is None or not (self.aims.all_stages or not parents):
             return twin
         listeners = []
-        if self.aims.telemetry and not parents:
+        if self.aims.telemetry and getattr(dataset, "_source", None) is not None:
             from wholegrain._observe import prometheus
 
             listeners.append(prometheus.source_listener(dataset))
@@ -267,7 +267,7 @@ def _is_ours(dataset: Any) -> bool:
 def _look(dataset: Any) -> Iterator[str]:
     """Yield what the stages of a graph do: two that look alike are measured as one."""
     yield type(dataset).__name__
-    yield type(getattr(dataset, "source", None)).__name__
+    yield type(getattr(dataset, "_source", None)).__name__
     yield transform_name(getattr(dataset, "_transform", None))
     if not _opens_later(dataset):
         for parent in dataset.parents:
