@@ -29,6 +29,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
 from wholegrain._core.types import T
+from wholegrain._engine.ending import stop_at_exit
 from wholegrain._engine.waiting import voluntary_switches
 
 _CHUNK_SECONDS = 1e-3
@@ -185,6 +186,11 @@ class ReadAhead(Generic[T]):
         while not self._closed and (not self._tickets or self._tickets[0].chunk is None):
             self._ready.wait()
 
+    @property
+    def reads_here(self) -> bool:
+        """Whether the consumer reads for itself, as far as is known."""
+        return self._quick
+
     def start(self) -> None:
         """Begin to read in the background."""
         if self._most_threads and self._next_start < self._stop:
@@ -260,6 +266,7 @@ class ReadAhead(Generic[T]):
                     self._quick, self._most_threads = True, 0
                 return
             self._employed.add(number)
+            stop_at_exit(self, ReadAhead.close)
 
     def _work(self, number: int) -> None:
         with self._lock:

@@ -196,9 +196,10 @@ class Worker:
         self._encoder = Encoder(self._arena, max(INLINE_BYTES, self._start.min_shm_size))
         self._get_report = getattr(iterator, "get_report", None)
         if hasattr(iterator, "next_into"):
-            self._produce(iterator, functools.partial(iterator.next_into, self._encoder.empty))
+            empty = self._encoder.empty
+            self._produce(iterator, lambda: iterator.next_into(empty))
         else:
-            self._produce(iterator, iterator.__next__)
+            self._produce(iterator, functools.partial(next, iterator))
 
     def _open(self, regions: dict[int, Region]) -> Any:
         start = self._start
@@ -365,10 +366,8 @@ class Worker:
         """Do what the consumer said; wait for it, if it has not said anything."""
         if is_free := self._commands.empty():
             self._flush()
-        if is_free and self._ended and self._stretches:
-            command: Any = (REPOSITION, *self._stretches.popleft())
-        else:
-            command = self._commands.get()
+        goes_on = is_free and self._ended and self._stretches
+        command = (REPOSITION, *self._stretches.popleft()) if goes_on else self._commands.get()
         if command[0] == TAKEN:
             _, generation, taken, released = command
             for slot in released:

@@ -17,12 +17,15 @@ from wholegrain._engine.waiting import voluntary_switches
 from wholegrain._graph import fusion
 from wholegrain._graph.kinds import FunctionTransform
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.observed import Observed, Times, is_on, tape
+from wholegrain._graph.observed import Observed, Times, is_on
 
 Read = Callable[[int, int], Sequence[Any]]
 
-_ONE_IN = 32
+_ONE_IN = 512
 """Of many quick chunks one is read with clocks."""
+
+_FIRST = frozenset((1, 3, 10, 40, 160))
+"""And some of the first. Not the very first one, which opens files."""
 
 _SLOW_ELEMENT_S = 20e-6
 """Where an element takes longer, clocks cost nothing to speak of: then all chunks are."""
@@ -49,7 +52,7 @@ def _read(dataset: MapDataset[Any], first: int, last: int) -> Sequence[Any]:
 class ClockedReader:
     """Reads chunks of a MapDataset, some of them with clocks.
 
-    What was found holds for the chunks since the last one that was read so: their time is known.
+    What was found holds for the chunks since the last one that was read so.
 
     Args:
         dataset: What is read.
@@ -63,8 +66,6 @@ class ClockedReader:
         self._reads = observed.reads_of(dataset)
         self._chunks = 0
         self._probes = 0
-        self._seconds = 0.0  # Of the chunks since the last one read with clocks.
-        self._elements = 0
         self._slow = False
         self._slow_steps = False
 
@@ -72,20 +73,10 @@ class ClockedReader:
         """Read the elements from one position up to another."""
         number = self._chunks
         self._chunks = number + 1
-        if self._slow or number in (1, 3) or number % _ONE_IN == 8:
+        if self._slow or number in _FIRST or number % _ONE_IN == _ONE_IN - 1:
             return self._read_clocked(first, last)
-        start = time.perf_counter()
-        chunk = _read(self._dataset, first, last)
-        seconds = time.perf_counter() - start
-        count = last - first
-        tape.read += seconds
-        self._reads.elements += count
-        self._reads.seconds += seconds
-        self._seconds += seconds
-        self._elements += count
-        self._slow = seconds > count * _SLOW_ELEMENT_S
-        self._slow_steps = seconds > count * _SLOW_STEP_S
-        return chunk
+        self._reads.pending += last - first
+        return _read(self._dataset, first, last)
 
     def _read_clocked(self, first: int, last: int) -> Sequence[Any]:
         if self._clocked is None:
@@ -102,31 +93,22 @@ class ClockedReader:
         finally:
             del _notes[notes.thread]
         seconds, count = time.perf_counter() - start, last - first
-        tape.read += seconds
-        self._slow = seconds > count * _SLOW_ELEMENT_S
-        self._slow_steps = seconds > count * _SLOW_STEP_S
+        most = max((times.elements for _, times in notes.found), default=count)
+        self._slow = seconds > most * _SLOW_ELEMENT_S
+        self._slow_steps = seconds > most * _SLOW_STEP_S
         with self._observed.lock:
-            since, self._seconds = self._seconds, 0.0
-            elements, self._elements = self._elements, 0
-            self._note(notes, seconds, since, 1 + elements / count)
-            self._reads.elements += count
-            self._reads.seconds += seconds
-            self._reads.clocked_elements += count + elements
-            self._reads.clocked_seconds += seconds + since
+            pending, self._reads.pending = self._reads.pending, 0
+            self._note(notes, 1 + pending / count)
+            self._reads.noted += count + pending
         return chunk
 
-    def _note(self, notes: _Notes, seconds: float, since: float, elements: float) -> None:
-        """Add what was found, as much of it as it stands for."""
-        known = sum(times.own for _, times in notes.found)
-        factor = 1 + since / max(seconds, known, 1e-9)
+    def _note(self, notes: _Notes, factor: float) -> None:
+        """Add what was found, as many times as there were such elements since the last time."""
         for place, times in notes.found:
-            times.own *= factor
-            times.computing *= factor
-            times.elements *= elements
             found = self._observed.stages.setdefault(place, Times())
-            found.own += times.own
-            found.computing += times.computing
-            found.elements += times.elements
+            found.own += times.own * factor
+            found.computing += times.computing * factor
+            found.elements += times.elements * factor
             found.size = times.size or found.size
 
 

@@ -1,33 +1,71 @@
-"""Iterators with a clock around them.
+"""Iterators with a clock around them, for a while or for good.
 
-An iterator gets its clock by becoming an instance of another class, which differs from its own in
-the clock alone, and loses it by becoming what it was. So one without a clock costs nothing.
+Where elements take long, an iterator gets its clock by becoming an instance of another class, which
+differs from its own in the clock alone. That would make a quick one slower for good, even after it
+has become what it was: Python keeps its attributes in another way from then on. So for the elements
+of one chunk of a quick pipeline now and then, the methods of our own classes are replaced by ones
+with a clock, and put back. Without a clock nothing is paid.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._engine.waiting import voluntary_switches
-from wholegrain._graph.observed import tape
+from wholegrain._graph.tape import tape
 
 _METHODS = ("__next__", "take", "next_into")
+
+_lock = threading.RLock()
+_replaced: dict[type, tuple[int, dict[str, Any]]] = {}
+"""Classes whose methods have clocks now: how many runs want that, and what they have else."""
 
 
 def with_clock(iterator: Any, on: bool) -> None:
     """Put a clock around an iterator that belongs to a run, or take it away."""
     kind = type(iterator)
-    plain = getattr(kind, "_without_clock", None)
+    plain: Any = getattr(kind, "_without_clock", None)
     if on == (plain is not None):
         return
     # A class of the user's may have another layout, or not allow another one below it.
-    with contextlib.suppress(Exception):
-        iterator.__class__ = _clocked(kind) if on else plain  # type: ignore[arg-type]
+    with contextlib.suppress(Exception), _lock:
+        if kind not in _replaced:
+            iterator.__class__ = _clocked(kind) if on else plain  # type: ignore[arg-type]
+
+
+def replace_methods(kinds: Iterable[type]) -> set[type]:
+    """Put clocks into classes of ours; return those that have to be put back some day."""
+    found = {kind for kind in kinds if kind.__module__.startswith("wholegrain.")}
+    with _lock:
+        for kind in found:
+            runs, before = _replaced.get(kind, (0, {}))
+            if not runs:
+                before = {name: vars(kind).get(name) for name in _METHODS if hasattr(kind, name)}
+                for name in before:
+                    setattr(kind, name, _timed(getattr(kind, name), many=name == "take"))
+            _replaced[kind] = (runs + 1, before)
+    return found
+
+
+def put_back_methods(kinds: Iterable[type]) -> None:
+    """Take the clocks out of classes again, unless another run wants them."""
+    with _lock:
+        for kind in kinds:
+            runs, before = _replaced.pop(kind)
+            if runs > 1:
+                _replaced[kind] = (runs - 1, before)
+                continue
+            for name, method in before.items():
+                if method is None:
+                    delattr(kind, name)
+                else:
+                    setattr(kind, name, method)
 
 
 @functools.cache
@@ -53,10 +91,16 @@ def _timed(method: Callable[..., Any], many: bool) -> Callable[..., Any]:
     @functools.wraps(method)
     def __next__(self: Any, *args: Any) -> Any:  # Tracebacks know a step by this name.
         observed = self.observed
+        if observed is None or not observed.clocks_on:
+            try:
+                return method(self, *args)
+            except Exception as error:
+                keep_user_frames(error)
+                raise
         outside, outer = current.below, current.stage
         current.below, current.stage = 0.0, self
         start = clock()
-        is_output = observed.is_output(self)
+        is_output = observed.is_output(self) and outer is not self
         if is_output:
             observed.entered(start)
         deep = observed.deep
@@ -95,7 +139,9 @@ def _timed(method: Callable[..., Any], many: bool) -> Callable[..., Any]:
             observed.calls += 1
             if is_output:
                 observed.left(end, spent)
-                if not observed.calls & 1023:
-                    observed.pause(end)
+            if outer is None:
+                observed.inside += spent
+                if observed.calls >= observed.consider_at:
+                    observed.consider(end)
 
     return __next__

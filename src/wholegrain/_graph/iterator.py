@@ -43,6 +43,9 @@ class DatasetIterator(abc.ABC, Generic[T]):
     observed: Any = None
     """What is seen of the run it belongs to, for reports."""
 
+    keeps_time: ClassVar[bool] = False
+    """Whether it notes by itself, for reports, how long it waits for what comes next."""
+
     observed_as: Any = None
     """The dataset as which it is known there."""
 
@@ -152,7 +155,8 @@ class DatasetIterator(abc.ABC, Generic[T]):
 
     def set_clock(self, on: bool) -> None:
         """Put a clock around this iterator for a report, or take it away."""
-        with_clock(self, on)
+        if not self.keeps_time:
+            with_clock(self, on)
 
     def progress(self) -> Any:
         """Return something that differs once an element has been taken; None if nothing does."""

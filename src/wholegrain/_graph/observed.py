@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import threading
 import time
@@ -20,6 +21,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from wholegrain._engine.waiting import voluntary_switches
+from wholegrain._graph.clocked_iterators import put_back_methods, replace_methods
+from wholegrain._graph.tape import tape
 
 _CLOCK_S = 0.8e-6
 """What a clock around a stage costs for each call."""
@@ -27,7 +30,14 @@ _CLOCK_S = 0.8e-6
 _SHARE = 0.004
 """Which share of the time clocks may cost."""
 
-_FEW_CALLS = 500
+_SLOW_S = 100e-6
+"""Where an element takes so long for each stage, there may always be a clock around it."""
+
+_FEW_CALLS, _MANY_CALLS = 32, 4096
+_MOST_WINDOWS = 200
+"""Python counts how often the methods of a class are replaced, and gives up in the end."""
+
+OFF, NOW_AND_THEN, ALWAYS = "off", "now and then", "always"
 _IDLE_S = 120.0
 """Nobody trains that long on one element: the iterator was left alone meanwhile."""
 
@@ -62,25 +72,10 @@ class Times:
 
 @dataclasses.dataclass(slots=True)
 class Reads:
-    """What was read of a MapDataset, and the part of it that the clocks in it speak for."""
+    """How many elements were read of a MapDataset: as clocks have told, and since then."""
 
-    elements: float = 0.0
-    seconds: float = 0.0
-    clocked_elements: float = 0.0
-    clocked_seconds: float = 0.0
-
-
-class Tape(threading.local):
-    """What a thread spent in stages that have returned, since the current one was entered."""
-
-    below = 0.0
-    below_computing = 0.0
-    below_yields = 0
-    read = 0.0
-    stage: Any = None
-
-
-tape = Tape()
+    noted: int = 0
+    pending: int = 0
 
 
 class Observed:
@@ -103,15 +98,21 @@ class Observed:
         self._output: Callable[[], Any] = _nothing
         self._places: dict[int, str] = {}
         self._named: list[Any] = []  # Kept, so that nothing else gets their numbers.
+        self._clockable = False
         self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
         # Clocks around the stages of the iterators.
         self.clocks_on = False
         self.calls = 0
-        self.deep = True  # Whether they look at the processor's time too.
-        self._on_since = 0.0
+        self.inside = 0.0
+        self.consider_at = _FEW_CALLS
+        self.deep = False  # Whether they look at the processor's time too.
+        self._mode = OFF
+        self._windows = 0
+        self._replaced: set[type] = set()
+        self._since = 0.0  # When they were last switched on or off.
         self._on_again = 0.0
         self._seconds_on = 0.0
-        self._began = 0.0
+        self._seconds_off = 0.0
         self._seen = 0.0
         self._left_at = 0.0
         self._progress: Any = None
@@ -128,8 +129,8 @@ class Observed:
         self._take_in(iterator, dataset)
         if is_output:
             self.be_output(iterator, dataset)
-        elif self.clocks_on:
-            set_clock(iterator, True)
+        elif self._mode == ALWAYS:
+            iterator.set_clock(True)
 
     def be_output(self, iterator: Any, dataset: Any) -> None:
         """Begin to look: all that was opened so far belongs to this iterator."""
@@ -139,7 +140,9 @@ class Observed:
         self._name_places(dataset, "0")
         self._output = weakref.ref(iterator)
         self._adopt(iterator, dataset)
-        self.switch(True, time.perf_counter())
+        self._clockable = any(not it.keeps_time for it in self._iterators)
+        if self._clockable and not any(it.keeps_time for it in self._iterators):
+            self.switch(NOW_AND_THEN, time.perf_counter())  # Nobody will say when else.
 
     def _take_in(self, iterator: Any, dataset: Any) -> None:
         iterator.observed, iterator.observed_as = self, dataset
@@ -200,17 +203,35 @@ class Observed:
         if report is not None:
             self.workers[self.place_of(whole), worker] = report
 
-    # Clocks.
+    # Clocks around the stages of the iterators.
 
-    def switch(self, on: bool, now: float) -> None:
-        """Put clocks around the stages of the iterators, or take them away."""
-        self.clocks_on = on
-        self.calls = 0
-        self._left_at = 0.0
-        if on:
-            self._on_since = now
-        for iterator in list(self._iterators):
-            set_clock(iterator, on)
+    def switch(self, mode: str, now: float) -> None:
+        """Have them always, or for the elements of one chunk, or not."""
+        if self.clocks_on:
+            self._seconds_on += now - self._since
+        elif self._since:
+            self._seconds_off += now - self._since
+        before, self._mode = self._mode, mode
+        self.clocks_on = mode != OFF
+        self.deep = mode == ALWAYS
+        self.calls, self.inside, self.consider_at = 0, 0.0, _FEW_CALLS
+        self._since = now
+        if not before == mode == ALWAYS:
+            self._left_at = 0.0
+        if self._replaced:
+            put_back_methods(self._replaced)
+            self._replaced = set()
+        if mode == NOW_AND_THEN:
+            self._windows += 1
+            kinds = {type(it) for it in list(self._iterators) if not it.keeps_time}
+            self._replaced = replace_methods(kinds)
+        elif (before == ALWAYS) != (mode == ALWAYS):
+            for iterator in list(self._iterators):
+                iterator.set_clock(mode == ALWAYS)
+
+    def __del__(self) -> None:
+        if self._replaced:
+            put_back_methods(self._replaced)
 
     def entered(self, now: float) -> None:
         """Note that the training loop asks for an element."""
@@ -219,8 +240,7 @@ class Observed:
             if gap < _IDLE_S:
                 self.loop += gap
             else:
-                self._on_since += gap
-                self._began += gap
+                self._since += gap  # As if that time had not been.
 
     def left(self, now: float, seconds: float) -> None:
         """Note that the training loop got an element, and how long that took."""
@@ -228,6 +248,23 @@ class Observed:
         self._start_before = self.start
         self._left_at = now
         self._progress = None
+
+    def got(self, iterator: Any, start: float, reads: bool) -> None:
+        """Note that a chunk was got, since `start`: read right here, or waited for."""
+        end = time.perf_counter()
+        spent = end - start
+        times = self.times_of(iterator.observed_as)
+        if reads:
+            times.reading += spent
+        else:
+            times.waited += spent
+        if iterator is self._output():
+            self.entered(start)
+            self.left(end, spent)
+        elif self._clockable:
+            if self.clocks_on:
+                tape.below += spent
+            self.pause(end)
 
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
@@ -241,18 +278,21 @@ class Observed:
             tape.below += spent
 
     def waiting(
-        self, iterator: Any, dataset: Any = None, worker: int | None = None
+        self,
+        iterator: Any,
+        dataset: Any = None,
+        worker: int | None = None,
+        *,
+        reads: bool = False,
     ) -> contextlib.AbstractContextManager[None]:
         """Get what comes next from those who run ahead, or read it; not for every element."""
         if worker is not None and worker not in self._started:
             self._started.add(worker)
             return self.starting()
-        return self._waiting(iterator, dataset)
+        return self._waiting(iterator, dataset, reads)
 
     @contextlib.contextmanager
-    def _waiting(self, iterator: Any, dataset: Any) -> Iterator[None]:
-        outside = tape.read
-        tape.read = 0.0
+    def _waiting(self, iterator: Any, dataset: Any, reads: bool) -> Iterator[None]:
         start = time.perf_counter()
         is_output = iterator is not None and self.is_output(iterator)
         if is_output:
@@ -264,46 +304,58 @@ class Observed:
             end = time.perf_counter()
             spent = end - start
             times = self.times_of(iterator.observed_as if dataset is None else dataset)
-            times.reading += tape.read
-            times.waited += max(0.0, spent - tape.read)
-            tape.read = outside
+            if reads:
+                times.reading += spent
+            else:
+                times.waited += spent
             tape.below += spent
             if self.deep:
                 tape.below_computing += time.thread_time() - cpu
                 tape.below_yields += voluntary_switches() - yields
             if is_output:
                 self.left(end, spent)
-            self.pause(end)
+            elif self._clockable:
+                self.pause(end)
 
     def pause(self, now: float) -> None:
-        """Between two chunks: see whether clocks cost too much, or whether it is their turn."""
-        if not self._began:
-            self._began = now
+        """Between two chunks: see whether it is time for clocks."""
         self._seen = now
-        if not self.clocks_on:
+        if self._mode == OFF:
             if now >= self._on_again:
-                self.switch(True, now)
-            return
-        if self.calls < _FEW_CALLS:
-            return
-        seconds = now - self._on_since
+                self.switch(NOW_AND_THEN, now)
+        elif self._mode == NOW_AND_THEN and self.calls >= _FEW_CALLS:
+            self._end_window(now)
+
+    def consider(self, now: float) -> None:
+        """After some calls: see whether there may always be clocks, or whether they cost much."""
+        self.consider_at = self.calls + _FEW_CALLS
+        slow = self.inside > self.calls * _SLOW_S
+        if self._mode == ALWAYS:
+            if self.calls > _MANY_CALLS:
+                self.switch(ALWAYS if slow else OFF, now)
+        elif slow:
+            self.switch(ALWAYS, now)
+        elif self.calls > _MANY_CALLS:
+            self._end_window(now)
+
+    def _end_window(self, now: float) -> None:
         cost = self.calls * _CLOCK_S
-        if cost > _SHARE * seconds:
-            self._seconds_on += seconds
-            self.switch(False, now)
-            self.deep = False
-            self._on_again = now + cost / _SHARE
-        else:
-            self.deep = cost < _SHARE / 2 * seconds
-            self._seconds_on += seconds
-            self._on_since, self.calls = now, 0
+        self.switch(OFF, now)
+        # The more is known, the less is looked at.
+        self._on_again = now + cost / _SHARE * (1 + self._windows)
+        if self._windows >= _MOST_WINDOWS:
+            self._on_again = math.inf
 
     def snapshot(self) -> dict[str, Any]:
         """Return what was seen so far, as plain values."""
         now = time.perf_counter()
-        seconds_on = self._seconds_on + (now - self._on_since if self.clocks_on else 0.0)
-        all_seconds = max(self._seen, self._on_since) - self._began if self._began else 0.0
-        factor = max(1.0, all_seconds / seconds_on) if seconds_on and self._seconds_on else 1.0
+        on, off = self._seconds_on, self._seconds_off
+        since = max(0.0, max(self._left_at, self._seen) - self._since) if self._since else 0.0
+        if self.clocks_on:
+            on += since
+        else:
+            off += since
+        factor = 1 + off / on if on and off else 1.0
         with self.lock:
             stages = {
                 place: dataclasses.replace(times) for place, times in list(self.stages.items())
@@ -314,22 +366,19 @@ class Observed:
                 times.computing *= factor
                 times.elements *= factor
         for top, reads in list(self.reads.items()):
-            if not reads.clocked_elements:
-                continue
-            more_elements = reads.elements / reads.clocked_elements
-            more_seconds = reads.seconds / max(reads.clocked_seconds, 1e-9)
+            more = 1 + reads.pending / reads.noted if reads.noted else 1.0
             for place, times in stages.items():
                 if place == top or place.startswith(f"{top}."):
-                    times.own *= more_seconds
-                    times.computing *= more_seconds
-                    times.elements *= more_elements
+                    times.own *= more
+                    times.computing *= more
+                    times.elements *= more
         return {
             "wait": self.wait * factor,
             "loop": self.loop * factor + self._since_left(now),
             "start": self.start,
             "stages": stages,
             "workers": dict(self.workers),
-            "estimated": factor > 1,
+            "estimated": factor > 1.05,
         }
 
     def _since_left(self, now: float) -> float:
@@ -345,10 +394,3 @@ class Observed:
 
 def _nothing() -> None:
     return None
-
-
-def set_clock(iterator: Any, on: bool) -> None:
-    """Put a clock around an iterator, or take it away."""
-    change = getattr(iterator, "set_clock", None)
-    if change is not None:
-        change(on)

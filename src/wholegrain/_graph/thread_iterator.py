@@ -29,6 +29,7 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
         prefetch_buffer_size: How many finished elements may wait; 0 does nothing.
     """
 
+    keeps_time = True
     closes_when_dropped = False  # It would wait for its thread.
 
     def __init__(self, parent: Any, prefetch_buffer_size: int) -> None:
@@ -170,9 +171,6 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
         if self._background is not None:
             self._stop()
         super().close()
-
-    def set_clock(self, on: bool) -> None:
-        pass  # It has one around each wait.
 
     def progress(self) -> Any:
         return self._count

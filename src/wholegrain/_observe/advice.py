@@ -39,7 +39,8 @@ def judge(lane: Lane, places: list[Place], seen: dict[str, Any]) -> Verdict:
     who = lane.runs_in[key]
     busy = sum(lane.computing[k] for k in lane.computing if lane.runs_in[k] == who)
     # Threads that share the interpreter wait for each other: then a processor is what is short.
-    idles = lane.computing[key] < 0.5 * lane.own[key] and (who == WORKERS or busy < 0.6 * whole)
+    idle = 1 - lane.computing[key] / max(lane.own[key], 1e-9)
+    idles = idle > 0.9 or (idle > 0.5 and (who == WORKERS or busy < 0.6 * whole))
     does = "waits, as for a disk or a network" if idles else "computes"
     where = "training loop's own thread" if who == LOOP else who
     text = (

@@ -71,6 +71,7 @@ def share_out(places: list[Place], seen: dict[str, Any]) -> Lane:
     by_key = {place.key: place for place in places}
     stages: dict[str, Times] = seen["stages"]
     lane = Lane({}, {}, {}, dict.fromkeys(by_key, 0.0), {})
+    _fit_to_reads(places, by_key, stages)
     for place in places:
         times = stages.get(place.key, Times())
         own, waited = times.own, times.waited
@@ -88,6 +89,20 @@ def share_out(places: list[Place], seen: dict[str, Any]) -> Lane:
     _say_who_runs(places[0], LOOP, by_key, stages, lane)
     _give(places[0].key, 1.0, by_key, stages, lane)
     return lane
+
+
+def _fit_to_reads(places: list[Place], by_key: dict[str, Place], stages: dict[str, Times]) -> None:
+    """Where who asks also reads, that time is known, and clocks within it made it longer."""
+    for place in places:
+        times = stages.get(place.key, Times())
+        if place.ahead != READERS or times.waited > 0.5 * times.reading:
+            continue
+        behind = [stages[key] for key in _lane_of(place, by_key) if key in stages]
+        work = sum(stage.own for stage in behind)
+        if work > times.reading > 0:
+            for stage in behind:
+                stage.own *= times.reading / work
+                stage.computing *= times.reading / work
 
 
 def _say_who_runs(

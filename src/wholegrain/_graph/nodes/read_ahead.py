@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +26,7 @@ from wholegrain.options import ReadOptions
 # How much memory what is read ahead may take: in one process, and in all of several workers,
 # each of which is itself ahead of the consumer.
 _BUFFER_BYTES = 64 << 20
-_BUFFER_BYTES_OF_WORKERS = 16 << 20
+_BUFFER_BYTES_OF_WORKERS = 8 << 20
 
 # Beyond this many, a chunk read in the consumer's own thread gets no cheaper per element.
 _LARGEST_CHUNK = 1024
@@ -70,6 +71,7 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
     """
 
     closes_when_dropped = False
+    keeps_time = True
 
     def __init__(
         self, dataset: MapDataset[T], read_options: ReadOptions, allow_nones: bool
@@ -170,12 +172,22 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         if self.observed is None:
             stop, chunk = self._reader.next_chunk()
         else:
-            with self.observed.waiting(self):
-                stop, chunk = self._reader.next_chunk()
+            stop, chunk = self._next_observed(self._reader)
         if isinstance(chunk, Failure):
             self._retried_until = stop
         else:
             self._hold(start, chunk)
+
+    def _next_observed(self, reader: ReadAhead[T]) -> tuple[int, Any]:
+        """Get the next chunk, and note how long that takes."""
+        observed, reads = self.observed, reader.reads_here
+        if observed.deep:
+            with observed.waiting(self, reads=reads):
+                return reader.next_chunk()
+        began = time.perf_counter()
+        got = reader.next_chunk()
+        observed.got(self, began, reads)
+        return got
 
     def _read_one(self, index: int) -> T | None:
         """Read an element of a chunk that failed as a whole."""
@@ -272,9 +284,6 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
             self._closed = True
             self._drop_reader()
             self._stand_at(index)
-
-    def set_clock(self, on: bool) -> None:
-        pass  # It has one around each chunk.
 
     def progress(self) -> Any:
         return self._end, self._cursor

@@ -1,0 +1,131 @@
+"""What `it.report()` costs a run that nobody asks for one: with it and without it, in turn.
+
+    python benchmarks/report_cost.py [seconds]
+
+Prints the ratio of the processor time per element, with and without. A process each runs them, in
+turn, so that what else the machine does hits both.
+"""
+
+import argparse
+import itertools
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import wholegrain as wg
+
+_ROWS = np.zeros((4096, 64), np.float32)
+
+
+def _plus_one(x: Any) -> Any:
+    return x + 1
+
+
+def _keep(x: Any) -> bool:
+    return bool(x % 3)
+
+
+def _sum(x: Any) -> Any:
+    return {"x": x["x"] + 1, "sum": x["x"].sum()}
+
+
+PIPELINES: dict[str, Callable[[], Any]] = {
+    "range": lambda: wg.MapDataset.range(10**9).to_iter_dataset(),
+    "maps in a row": lambda: (
+        wg.MapDataset.range(10**9).shuffle(seed=1).map(_plus_one).map(_plus_one).to_iter_dataset()
+    ),
+    "maps of an iterator": lambda: (
+        wg.MapDataset.range(10**9).to_iter_dataset().map(_plus_one).map(_plus_one)
+    ),
+    "filter and batch": lambda: (
+        wg.MapDataset.range(10**9).to_iter_dataset().map(_plus_one).filter(_keep).batch(64)
+    ),
+    "arrays in batches": lambda: (
+        wg.MapDataset.source([{"x": row} for row in _ROWS]).repeat(10**5).map(_sum).batch(32)
+    ),
+    "random map": lambda: (
+        wg.MapDataset.range(10**9)
+        .seed(1)
+        .random_map(lambda x, rng: x + rng.random())
+        .to_iter_dataset()
+        .batch(16)
+    ),
+}
+
+
+def _serve(name: str) -> None:
+    """Take elements of a pipeline, as many as each line of the input says; print what it took."""
+    iterator = iter(PIPELINES[name]())
+    for line in sys.stdin:
+        start = time.process_time()
+        for _ in itertools.islice(iterator, int(line)):
+            pass
+        print(time.process_time() - start, flush=True)
+
+
+class _Process:
+    """A process that runs a pipeline, with or without reports."""
+
+    def __init__(self, name: str, reports: bool) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--serve", name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "WHOLEGRAIN_REPORT": str(int(reports))},
+        )
+
+    def cost(self, count: int) -> float:
+        """Return the processor time that so many elements take."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(count, file=self._process.stdin, flush=True)
+        return float(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def _ratio(name: str, seconds: float) -> tuple[float, float]:
+    processes = {on: _Process(name, on) for on in (True, False)}
+    for process in processes.values():
+        process.cost(3000)
+    count = 256
+    while processes[False].cost(count) < 0.04:
+        count *= 2
+    spent: dict[bool, list[float]] = {True: [], False: []}
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        for on in (True, False, False, True):
+            spent[on].append(processes[on].cost(count))
+    for process in processes.values():
+        process.close()
+    # The sum for what is done now and then; the middle for what is always there.
+    on, off = spent[True], spent[False]
+    return sum(on) / sum(off), statistics.median(on) / statistics.median(off)
+
+
+def main() -> None:
+    """Measure each pipeline, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seconds", nargs="?", type=float, default=10.0, help="for each pipeline")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        _serve(arguments.serve)
+        return
+    seconds = arguments.seconds
+    print(f"{'pipeline':<24}{'all':>8}{'median':>8}   processor time with reports / without")
+    for name in PIPELINES:
+        whole, middle = _ratio(name, seconds)
+        print(f"{name:<24}{whole:>8.3f}{middle:>8.3f}")
+
+
+if __name__ == "__main__":
+    main()
