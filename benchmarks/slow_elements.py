@@ -5,13 +5,18 @@ from typing import Any
 
 from harness import Benchmark
 from harness.declare import Epoch
-from harness.processes import allow_workers, endless
+from harness.processes import allow_workers
 
 USUAL = 2e-3
 SLOW = 100 * USUAL
 
 benchmark = Benchmark("Elements that wait 2 ms, and 1% of them 200 ms, with 2 worker processes")
-case = benchmark.case("in order", lead=20, seconds=4)
+case = benchmark.case(
+    "in order",
+    lead=1,
+    seconds=4,
+    note="Each sample starts with empty buffers; what is read ahead at its end is not counted.",
+)
 
 
 class Source:
@@ -30,14 +35,14 @@ def dataset(grain: Any) -> Epoch:
     allow_workers(grain)
     synchronous = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
     ds = grain.MapDataset.source(Source()).to_iter_dataset(synchronous)
-    it = iter(ds.mp_prefetch(grain.MultiprocessingOptions(num_workers=2)))
-    return lambda epoch: endless(it)
+    ds = ds.mp_prefetch(grain.MultiprocessingOptions(num_workers=2))
+    return lambda epoch: ds
 
 
 @case.competitor("torch", lump=400)
 def torch_loader(torch: Any) -> Epoch:
-    it = iter(torch.utils.data.DataLoader(Source(), batch_size=None, num_workers=2))
-    return lambda epoch: endless(it)
+    loader = torch.utils.data.DataLoader(Source(), batch_size=None, num_workers=2)
+    return lambda epoch: loader
 
 
 case.constant("two workers that never wait for each other", (0.99 * USUAL + 0.01 * SLOW) / 2)

@@ -37,6 +37,7 @@ UNKNOWN = -(1 << 32)
 _GRACE_S = 0.5
 _MAX_EXIT_CODES = 4096
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+_M_ARENA_MAX = -8
 
 
 class _Child(NamedTuple):
@@ -138,6 +139,7 @@ class ForkServer:
                 os._exit(1)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _use_one_heap()
             for other in (self._control, self._wakeup, self._wakes):
                 other.close()
             for child in self._children.values():
@@ -251,6 +253,17 @@ def _prefer_huge_pages(ranges: list[tuple[int, int]]) -> None:
             madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), mmap.MADV_HUGEPAGE)
 
 
+def _use_one_heap() -> None:
+    """Let all threads of this process take memory from one place.
+
+    With a heap for each, what the thread that reads ahead has made and another one let go of
+    stays where only the first can use it again: twice the memory, and all of it fresh.
+    """
+    if "MALLOC_ARENA_MAX" not in os.environ:
+        with contextlib.suppress(AttributeError, OSError):
+            ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+
+
 def _prctl(option: int, value: int | bytes) -> None:
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
@@ -274,4 +287,5 @@ def serve(descriptor: str, parent: str, preload: str) -> NoReturn:
     # What is there now will not be garbage; and looking for it would unshare its memory.
     gc.collect()
     gc.freeze()
+    gc.enable()  # It was off while modules were imported, which makes that quicker.
     server.serve()
