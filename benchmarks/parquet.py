@@ -12,10 +12,13 @@ from harness.order import read_order, write_order
 ROWS = 200_000
 ROW_GROUP = 10_000
 TAKEN = 64
+BATCH = 64
 PATH = DATA / f"rows-{ROWS}.parquet"
 
 benchmark = Benchmark("200,000 rows of Parquet: an int, a float and a string each")
 in_order = benchmark.case("ParquetIterDataset", unit="row", digest_items=500)
+mapped = benchmark.case("map(length of the text), batch(64)", unit="row", digest_items=200)
+batched = benchmark.case("batch(64)", unit="row", digest_items=200)
 # Grain has no random access to Parquet.
 shuffled = benchmark.case("shuffled rows", unit="row", digest_items=0, lead=TAKEN)
 
@@ -57,6 +60,21 @@ def plain_pyarrow(_: Any) -> Epoch:
     return epoch
 
 
+def with_length(row: dict[str, Any]) -> dict[str, Any]:
+    return {"id": row["id"], "score": row["score"], "length": len(row["text"])}
+
+
+@mapped.competitor("wholegrain", "grain", per_item=BATCH, lump=ROWS // BATCH)
+def rows_to_batches(grain: Any) -> Epoch:
+    dataset = grain.experimental.ParquetIterDataset
+    return lambda epoch: dataset(str(PATH)).map(with_length).batch(BATCH)
+
+
+@batched.competitor("wholegrain", "grain", per_item=BATCH, lump=ROWS // BATCH)
+def columns_to_batches(grain: Any) -> Epoch:
+    return lambda epoch: grain.experimental.ParquetIterDataset(str(PATH)).batch(BATCH)
+
+
 @shuffled.competitor("wholegrain")
 def parquet_data_source(wholegrain: Any) -> Epoch:
     synchronous = wholegrain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
@@ -80,4 +98,6 @@ def pyarrow_take(_: Any) -> Epoch:
 
 
 in_order.target(over="grain", at_least=5)
+mapped.target(over="grain", at_least=5)
+batched.target(over="grain", at_least=5)
 shuffled.target(over="pyarrow take", at_least=1)

@@ -50,6 +50,18 @@ def test_rows_without_columns_are_empty(base: Any) -> None:
 
 
 @pytest.mark.parametrize("base", BASES)
+def test_rows_of_many_columns_are_independent(base: Any) -> None:
+    it = iterator(base, [])
+    names = tuple(f"column {number}" for number in range(20))
+    it.set_rows(names, tuple(np.arange(number, number + 3) for number in range(20)), 3)
+    rows = list(it)
+    assert [list(row.values()) for row in rows] == [list(range(i, i + 20)) for i in range(3)]
+    assert [list(row) for row in rows] == [list(names)] * 3
+    rows[0]["column 1"] = "changed"
+    assert rows[1]["column 1"] == 2
+
+
+@pytest.mark.parametrize("base", BASES)
 def test_some_are_taken_and_counted(base: Any) -> None:
     it = iterator(base, [5, 2])
     assert it.rows_given == 0

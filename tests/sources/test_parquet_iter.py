@@ -1,3 +1,4 @@
+import datetime
 import json
 import pickle
 import threading
@@ -11,7 +12,7 @@ import pytest
 import wholegrain as wg
 from tests.sources.files import table, write_parquet
 from wholegrain.experimental import ParquetIterDataset
-from wholegrain.testing import check_iter_dataset
+from wholegrain.testing import check_iter_dataset, difference
 
 pa: Any = pytest.importorskip("pyarrow")
 pq: Any = pytest.importorskip("pyarrow.parquet")
@@ -202,6 +203,41 @@ def test_no_thread_is_left_behind(path: Path) -> None:
     for thread in mine:
         thread.join(30)
         assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 7])
+def test_batches_out_of_columns_are_those_of_rows(tmp_path: Path, batch_size: int) -> None:
+    columns = {
+        "z": list(range(23)),
+        "small": [i % 5 for i in range(23)],
+        "score": [i / 7 for i in range(23)],
+        "flag": [i % 2 == 0 for i in range(23)],
+        "text": [f"row {i}" for i in range(23)],
+        "data": [bytes(i) for i in range(23)],
+        "some": [None if i == 20 else i for i in range(23)],
+        "pair": [[i, i + 1] for i in range(23)],
+        "day": [datetime.date(2024, 1, 1 + i) for i in range(23)],
+    }
+    data = table(columns, small=pa.uint8(), score=pa.float32())
+    ds = ParquetIterDataset(write_parquet(tmp_path / "a", data, 9))
+    batches = list(ds.batch(batch_size))
+    for found, expected in zip(batches, ds.map(dict).batch(batch_size), strict=True):
+        assert difference(expected, found, key_order=True) is None
+    batches[0]["z"][:] = -1  # They belong to whoever got them.
+    assert xs(ds.map(lambda row: {"x": row["z"]})) == list(range(23))
+    check_iter_dataset(ds.batch(batch_size))
+    it: Any = iter(ds.batch(2))
+    next(it)
+    next(it)
+    assert it.get_state() == {"row_group": 0, "index_within_row_group": 4}
+
+
+def test_lists_that_do_not_fit_together_are_shown(tmp_path: Path) -> None:
+    data = table({"x": [[1], [2], [3], [4, 5], [6]]})
+    it: Any = iter(ParquetIterDataset(write_parquet(tmp_path / "a", data, 5)).batch(2))
+    assert next(it)["x"].tolist() == [[1], [2]]
+    with pytest.raises(ValueError, match="Cannot batch 2 elements"):
+        next(it)
 
 
 def test_a_map_that_fails_sees_the_row_unchanged_the_next_time(path: Path) -> None:

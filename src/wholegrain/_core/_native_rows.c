@@ -6,10 +6,14 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+/* A dict with more keys than that grows while it is filled: a copy of one has its size at once. */
+#define GROWS_ABOVE 5
+
 typedef struct {
     PyObject_HEAD
     PyObject *names;   /* tuple of str, or NULL before the first `set_rows` */
     PyObject *columns; /* tuple of iterators */
+    PyObject *model;   /* a row without values, or NULL */
     Py_ssize_t left;
     Py_ssize_t given; /* since `set_rows` */
 } Rows;
@@ -25,6 +29,7 @@ rows_traverse(Rows *self, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE((PyObject *)self));
     Py_VISIT(self->names);
     Py_VISIT(self->columns);
+    Py_VISIT(self->model);
     return 0;
 }
 
@@ -33,6 +38,7 @@ rows_clear(Rows *self)
 {
     Py_CLEAR(self->names);
     Py_CLEAR(self->columns);
+    Py_CLEAR(self->model);
     self->left = 0;
     return 0;
 }
@@ -50,9 +56,9 @@ rows_dealloc(Rows *self)
 
 /* The next row, or NULL with an exception: there has to be one. */
 static PyObject *
-make_row(PyObject *names, PyObject *columns)
+make_row(PyObject *names, PyObject *columns, PyObject *model)
 {
-    PyObject *row = PyDict_New();
+    PyObject *row = model ? PyDict_Copy(model) : PyDict_New();
     const Py_ssize_t width = PyTuple_Size(names);
     if (!row)
         return NULL;
@@ -96,12 +102,14 @@ rows_next(Rows *self)
     if (self->left <= 0 && has_row(self) <= 0)
         return NULL;
     /* Held, because what a column does might set other rows. */
-    PyObject *names = self->names, *columns = self->columns;
+    PyObject *names = self->names, *columns = self->columns, *model = self->model;
     Py_INCREF(names);
     Py_INCREF(columns);
-    PyObject *row = make_row(names, columns);
+    Py_XINCREF(model);
+    PyObject *row = make_row(names, columns, model);
     Py_DECREF(names);
     Py_DECREF(columns);
+    Py_XDECREF(model);
     if (row) {
         self->left--;
         self->given++;
@@ -154,14 +162,27 @@ rows_set(Rows *self, PyObject *args)
     }
     if (!iterators)
         return NULL;
-    PyObject *old_names = self->names, *old_columns = self->columns;
+    PyObject *model = NULL;
+    if (width > GROWS_ABOVE) {
+        model = PyDict_New();
+        for (Py_ssize_t i = 0; model && i < width; i++)
+            if (PyDict_SetItem(model, PyTuple_GetItem(names, i), Py_None))
+                Py_CLEAR(model);
+        if (!model) {
+            Py_DECREF(iterators);
+            return NULL;
+        }
+    }
+    PyObject *old_names = self->names, *old_columns = self->columns, *old_model = self->model;
     Py_INCREF(names);
     self->names = names;
     self->columns = iterators;
+    self->model = model;
     self->left = count;
     self->given = 0;
     Py_XDECREF(old_names);
     Py_XDECREF(old_columns);
+    Py_XDECREF(old_model);
     Py_RETURN_NONE;
 }
 

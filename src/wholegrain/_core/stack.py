@@ -15,7 +15,7 @@ Empty: TypeAlias = Callable[[tuple[int, ...], Any], npt.NDArray[Any]]
 _INT64 = np.dtype(np.int64)
 
 # What numpy makes of a list of these it also makes of them one by one.
-_PLAIN = frozenset({float, bool, str, bytes})
+_PLAIN = frozenset({float, bool, str, bytes, *(np.dtype(code).type for code in "?bhilqBHILQefd")})
 
 
 def stack(elements: Sequence[Any], empty: Empty | None = None) -> Any:

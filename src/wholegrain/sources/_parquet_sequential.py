@@ -2,10 +2,14 @@
 
 import os
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from wholegrain._core import tree
+from wholegrain._core.rows import Row
+from wholegrain._core.stack import stack
 from wholegrain.sources._arrow import Form, Values, common_forms, plain, to_values
 from wholegrain.sources._parquet_reader import ParquetFileReader
 
@@ -13,6 +17,8 @@ from wholegrain.sources._parquet_reader import ParquetFileReader
 # there should not be two in memory.
 _LEAST_BYTES_AHEAD = 100_000
 _MOST_BYTES_AHEAD = 64_000_000
+# Waiting so long is more than waking up takes.
+_LONG_S = 0.001
 
 
 class RowGroup:
@@ -23,10 +29,25 @@ class RowGroup:
         self._values = values
         self.num_rows = num_rows
 
+    def batch(self, start: int, stop: int) -> Row | None:
+        """Return rows `start` to `stop - 1` stacked as `batch` stacks them; None if it cannot."""
+        try:
+            return tree.map_leaves(
+                lambda column: _stacked(column[start:stop]),
+                dict(zip(self._names, self._values, strict=True)),
+            )
+        except Exception:
+            return None  # The rows themselves show what is wrong with them.
+
     def behind(self, start: int) -> tuple[tuple[str, ...], tuple[Values, ...], int]:
         """Return the names, the columns and the number of the rows from `start` on."""
         values = tuple(column[start:] for column in self._values)
         return self._names, values, self.num_rows - start
+
+
+def _stacked(values: Values) -> Any:
+    # Of a batch users may change the values; those of a file are used again.
+    return stack(values.tolist()) if values.dtype.kind == "O" else values.copy()
 
 
 class SequentialReader:
@@ -60,9 +81,12 @@ class SequentialReader:
         if ahead is None or ahead[:2] != (os.getpid(), piece):
             return self._reader.read_whole(piece)
         table = ahead[2]
-        # Where decoding takes longer than handing out, Arrow may use more threads for it.
-        self._reader.use_threads = not table.done()
-        return table.result()
+        asked = time.monotonic()
+        try:
+            return table.result()
+        finally:
+            # Where decoding takes longer than handing out, Arrow may use more threads for it.
+            self._reader.use_threads = time.monotonic() - asked > _LONG_S
 
     def start_reading(self, piece: int) -> None:
         """Read a row group in the background, if that pays."""

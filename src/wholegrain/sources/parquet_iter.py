@@ -122,6 +122,16 @@ class ParquetDatasetIterator(Rows, DatasetIterator[Row]):
         # Made anew, because a transformation that failed may have changed them.
         self._stand_at(self._group, self._index - count)
 
+    def take_stacked(self, count: int) -> Row | None:
+        """Return the next `count` rows stacked, out of columns, or None if that is not possible."""
+        start = self._index
+        if self._rows is None or start + count > self._rows.num_rows:
+            return None
+        batch = self._rows.batch(start, start + count)
+        if batch is not None:
+            self._stand_at(self._group, start + count)
+        return batch
+
     def more_rows(self) -> bool:
         """Go on to rows that follow; return whether there are any."""
         try:

@@ -200,9 +200,15 @@ class BatchDatasetIterator(TransformIterator[T]):
         self._drop_remainder = drop_remainder
         self._batch_fn: BatchFn = stack if batch_fn is None else batch_fn
         self._stacks = batch_fn is None
+        # Some parents have their elements in columns, of which a batch is taken at once.
+        self._take_stacked = getattr(parent, "take_stacked", None) if self._stacks else None
 
     def __next__(self) -> T:
         try:
+            if self._take_stacked is not None:
+                batch: T | None = self._take_stacked(self._batch_size)
+                if batch is not None:
+                    return batch
             members = self._members()
             try:
                 return self._batch_fn(members)  # type: ignore[no-any-return]
