@@ -5,7 +5,6 @@ Command-line flags are not needed. A program that uses absl may set them as `--g
 """
 
 import dataclasses
-import importlib.util
 import os
 import sys
 from typing import Any
@@ -120,7 +119,11 @@ def _uses_absl() -> bool:
         for argument in sys.argv[1:]
         if argument.startswith("-")
     )
-    return called_with_ours and importlib.util.find_spec("absl") is not None
+    if not called_with_ours:
+        return False
+    import importlib.util  # Few come here.
+
+    return importlib.util.find_spec("absl") is not None
 
 
 def _define_flags() -> None:

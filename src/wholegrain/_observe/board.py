@@ -118,8 +118,8 @@ class Board:
 def read_file(path: str) -> list[StageTimes]:
     """Return all rows of a board that another process writes."""
     try:
-        with open(path, "rb") as file:
-            return _read_rows(memoryview(file.read()))
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _read_rows(memoryview(data))
     except (OSError, ValueError):
         return []
 

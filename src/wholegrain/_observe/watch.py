@@ -152,7 +152,7 @@ class GraphWatch(Watch):
         parents: list[Any] = []
         for parent in node.parents:
             row = self._row_of.get(id(parent))
-            if parent in users and row is not None:
+            if row is not None and any(parent is user for user in users):
                 parent = UserIterDataset(parent)
                 self._nodes.append(parent)
                 self._row_of[id(parent)] = row
