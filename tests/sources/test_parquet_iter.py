@@ -207,7 +207,7 @@ def test_no_thread_is_left_behind(path: Path) -> None:
 
 @pytest.mark.parametrize("batch_size", [1, 3, 7])
 def test_batches_out_of_columns_are_those_of_rows(tmp_path: Path, batch_size: int) -> None:
-    columns = {
+    columns: dict[str, list[Any]] = {
         "z": list(range(23)),
         "small": [i % 5 for i in range(23)],
         "score": [i / 7 for i in range(23)],
@@ -219,7 +219,7 @@ def test_batches_out_of_columns_are_those_of_rows(tmp_path: Path, batch_size: in
         "day": [datetime.date(2024, 1, 1 + i) for i in range(23)],
     }
     data = table(columns, small=pa.uint8(), score=pa.float32())
-    ds = ParquetIterDataset(write_parquet(tmp_path / "a", data, 9))
+    ds: Any = ParquetIterDataset(write_parquet(tmp_path / "a", data, 9))
     batches = list(ds.batch(batch_size))
     for found, expected in zip(batches, ds.map(dict).batch(batch_size), strict=True):
         assert difference(expected, found, key_order=True) is None

@@ -31,13 +31,12 @@ class RowGroup:
 
     def batch(self, start: int, stop: int) -> Row | None:
         """Return rows `start` to `stop - 1` stacked as `batch` stacks them; None if it cannot."""
+        columns = dict(zip(self._names, self._values, strict=True))
         try:
-            return tree.map_leaves(
-                lambda column: _stacked(column[start:stop]),
-                dict(zip(self._names, self._values, strict=True)),
-            )
+            batch: Row = tree.map_leaves(lambda column: _stacked(column[start:stop]), columns)
         except Exception:
             return None  # The rows themselves show what is wrong with them.
+        return batch
 
     def behind(self, start: int) -> tuple[tuple[str, ...], tuple[Values, ...], int]:
         """Return the names, the columns and the number of the rows from `start` on."""
