@@ -1,4 +1,4 @@
-import datetime
+import datetime as dt
 import json
 import pickle
 import threading
@@ -216,7 +216,7 @@ def test_batches_out_of_columns_are_those_of_rows(tmp_path: Path, batch_size: in
         "data": [bytes(i) for i in range(23)],
         "some": [None if i == 20 else i for i in range(23)],
         "pair": [[i, i + 1] for i in range(23)],
-        "day": [datetime.date(2024, 1, 1 + i) for i in range(23)],
+        "day": [dt.date(2024, 1, 1 + i) for i in range(23)],
     }
     data = table(columns, small=pa.uint8(), score=pa.float32())
     ds: Any = ParquetIterDataset(write_parquet(tmp_path / "a", data, 9))
