@@ -27,7 +27,7 @@ from wholegrain._engine.program import Program, ProgramCopy
 # Set before anything else is imported, and before worker-side code could look for devices.
 _SET_UP = "import sys; sys.path[:] = sys.argv[4:]; "
 _SERVE = (
-    f"import gc; gc.disable(); {_SET_UP}"
+    f"{_SET_UP}import gc; gc.disable(); "
     "from wholegrain._engine.fork_server import serve; serve(*sys.argv[1:4])"
 )
 _WORK = _SET_UP + "from wholegrain._engine.worker import run_spawned; run_spawned(sys.argv[1])"
