@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 import wholegrain as wg
+from tests.checkpoint.random_pipelines import random_pipeline
 from tests.equivalence.graphs import iter_datasets
 from wholegrain._observe import output
 from wholegrain._observe.summary import ExecutionSummary, Node, pretty_format_summary
@@ -273,3 +274,15 @@ def test_elements_order_states_and_errors_are_those_of_a_run_that_nobody_watches
         watched.set_state(state)
         assert difference(_outcomes(plain), _outcomes(watched)) is None
     X.get_execution_summary(watched)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_watched_run_with_workers_gives_the_same(seed: int) -> None:
+    ds = random_pipeline(seed, workers=2)
+    expected = _outcomes(iter(ds))
+    wg.config.update("py_debug_mode", True)
+    watched = iter(ds)
+    assert difference(expected, _outcomes(watched)) is None
+    watched.set_state(expected[2])
+    assert difference(expected[2:30], _outcomes(watched)[: len(expected[2:30])]) is None
+    assert sum(node.is_prefetch for node in _nodes(watched).values()) >= 2
