@@ -367,7 +367,7 @@ class Worker:
         if is_free := self._commands.empty():
             self._flush()
         goes_on = is_free and self._ended and self._stretches
-        command = (REPOSITION, *self._stretches.popleft()) if goes_on else self._commands.get()
+        command: Any = self._commands.get() if not goes_on else (REPOSITION, *goes_on.popleft())
         if command[0] == TAKEN:
             _, generation, taken, released = command
             for slot in released:

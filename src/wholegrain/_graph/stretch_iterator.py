@@ -50,6 +50,7 @@ class StretchReadIterator(PrefetchDatasetIterator[T]):
         self._drop_reader()
 
     def set_state(self, state: State) -> None:
+        self._length = len(self._dataset)  # A source may have said that it ended before.
         expected = self._expected
         if expected and expected[0] == self.stretch:
             expected.popleft()
