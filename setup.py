@@ -9,7 +9,11 @@ from setuptools import Extension, setup
 
 native = Extension(
     "wholegrain._core._native",
-    sources=["src/wholegrain/_core/_native.c", "src/wholegrain/_core/_native_rows.c"],
+    sources=[
+        "src/wholegrain/_core/_native.c",
+        "src/wholegrain/_core/_native_rows.c",
+        "src/wholegrain/_core/_native_tfrecord.c",
+    ],
     define_macros=[("Py_LIMITED_API", "0x030B0000")],
     py_limited_api=True,
     extra_compile_args=["-O3"],

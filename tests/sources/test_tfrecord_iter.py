@@ -1,16 +1,21 @@
 import gzip
 import io
 import pickle
+import struct
 import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import wholegrain as wg
 from tests.sources.files import records, tfrecord_bytes, write_tfrecord
+from wholegrain._core import native
 from wholegrain.experimental import InterleaveIterDataset, TFRecordIterDataset
-from wholegrain.sources._tfrecord_reader import TFRecordReader
+from wholegrain.sources._crc32c import checksum_of_length
+from wholegrain.sources._tfrecord_reader import TFRecordReader, split_records
 from wholegrain.sources.tfrecord_iter import TFRecordDatasetIterator
 from wholegrain.testing import check_iter_dataset
 
@@ -219,3 +224,31 @@ def test_elements_states_and_restores_are_those_of_grain(path: str) -> None:
         theirs.set_state(state)
         ours.set_state(state)
         assert list(ours) == list(theirs) == records(20)[step:]
+
+
+def heads(length: int) -> bytes:
+    return struct.pack("<QI", length, checksum_of_length(length))
+
+
+@pytest.mark.skipif(native.lib is None, reason="The extension is not there to compare with.")
+@given(
+    lengths=st.lists(st.sampled_from([0, 1, 5, 2**33, 2**64 - 1]), max_size=6),
+    cut=st.integers(0, 40),
+    damage=st.none() | st.integers(0, 60),
+    at=st.integers(0, 3),
+    count=st.integers(1, 5),
+)
+def test_the_extension_finds_the_same_records(
+    lengths: list[int], cut: int, damage: int | None, at: int, count: int
+) -> None:
+    content = bytearray(3)
+    starts = []
+    for length in lengths:
+        starts.append(len(content))
+        content += heads(length) + bytes(length if length < 10 else 3) + bytes(4)
+    if damage is not None and damage < len(content):
+        content[damage] ^= 1
+    block = bytes(content[: max(0, len(content) - cut)])
+    lib: Any = native.lib
+    for start in [at, *starts]:
+        assert lib.split_records(block, start, count) == split_records(block, start, count)

@@ -914,7 +914,8 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-int add_rows(PyObject *module); /* in `_native_rows.c` */
+int add_rows(PyObject *module);     /* in `_native_rows.c` */
+int add_tfrecord(PyObject *module); /* in `_native_tfrecord.c` */
 
 static int
 exec_module(PyObject *module)
@@ -924,7 +925,7 @@ exec_module(PyObject *module)
         return -1;
     const int failed = PyModule_AddObjectRef(module, "Bins", bins);
     Py_DECREF(bins);
-    return failed ? failed : add_rows(module);
+    return failed || add_rows(module) || add_tfrecord(module) ? -1 : 0;
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, exec_module}, {0, NULL}};

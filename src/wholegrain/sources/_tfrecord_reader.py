@@ -8,6 +8,7 @@ import struct
 import zlib
 from collections.abc import Callable
 
+from wholegrain._core import native
 from wholegrain.sources import _remote
 from wholegrain.sources._crc32c import checksum_of_length, payload_checksum
 from wholegrain.sources._errors import CorruptFileError
@@ -80,6 +81,29 @@ class _LengthsOfHeads(dict[bytes, int]):
 _lengths = _LengthsOfHeads()
 
 
+def split_records(block: bytes, at: int, count: int) -> tuple[list[bytes], int]:
+    """Return up to `count` payloads from `at` on, and where the next record begins.
+
+    It stops before a record that is not in the block as a whole, or whose length is damaged.
+    """
+    last_foot = len(block) - FOOT_BYTES
+    last_head = last_foot - HEAD.size
+    head_bytes, foot_bytes, lengths = HEAD.size, FOOT_BYTES, _lengths
+    records: list[bytes] = []
+    while at <= last_head and len(records) < count:
+        start = at + head_bytes
+        length = lengths[block[at:start]]
+        stop = start + length
+        if length < 0 or stop > last_foot:
+            break
+        records.append(block[start:stop])
+        at = stop + foot_bytes
+    return records, at
+
+
+_split_records = getattr(native.lib, "split_records", split_records)
+
+
 class TFRecordReader:
     """The records of a TFRecord file from any position on, read many at a time.
 
@@ -127,21 +151,7 @@ class TFRecordReader:
 
     def _take_from_block(self, count: int) -> list[bytes]:
         """Return the records that are in the block as a whole, up to the first bad one."""
-        block, at = self._block, self._at
-        last_foot = len(block) - FOOT_BYTES
-        last_head = last_foot - HEAD.size
-        head_bytes, foot_bytes, lengths = HEAD.size, FOOT_BYTES, _lengths
-        records: list[bytes] = []
-        while at <= last_head:
-            start = at + head_bytes
-            length = lengths[block[at:start]]
-            stop = start + length
-            if length < 0 or stop > last_foot:
-                break
-            records.append(block[start:stop])
-            at = stop + foot_bytes
-            if len(records) == count:
-                break
+        records, at = _split_records(self._block, self._at, count)
         if self._payload_checksum is not None:
             return self._checked(records, self._payload_checksum)
         self._at = at
