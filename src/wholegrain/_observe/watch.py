@@ -181,7 +181,10 @@ class Run(GraphWatch):
         folder = self.folders.get(row)
         if folder is None:
             return []
-        return [read_file(path) for path in sorted(glob.glob(os.path.join(folder, "*.times")))]
+        boards = [read_file(path) for path in sorted(glob.glob(os.path.join(folder, "*.times")))]
+        # One that is still being set up does not have all its stages.
+        at_work = [board for board in boards if any(stage.elements for stage in board)]
+        return at_work or [board for board in boards if board][:1]
 
 
 class Branch(Watch):
