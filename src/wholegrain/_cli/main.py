@@ -34,8 +34,9 @@ def main(argv: list[str] | None = None) -> int:
         code: int = command.run(arguments)
         sys.stdout.flush()
         return code
-    except KeyboardInterrupt:
-        print(f"wholegrain {arguments.command}: interrupted.", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        text = f"wholegrain {arguments.command}: interrupted. {interrupt}"
+        print(text.rstrip(), file=sys.stderr)
         return _INTERRUPTED
     except BrokenPipeError:
         # Whoever read the output has seen enough. Python would complain once more at the end.

@@ -36,6 +36,13 @@ _UPDATES_PER_S = 10
 
 def run(arguments: argparse.Namespace) -> int:
     """Convert; return the exit code."""
+    try:
+        return _convert(arguments)
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt("The same command goes on from here.") from interrupt
+
+
+def _convert(arguments: argparse.Namespace) -> int:
     console = Console()
     started = time.perf_counter()
     request = _Request(arguments)
