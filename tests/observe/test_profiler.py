@@ -82,6 +82,22 @@ def test_reads_of_a_pipeline_that_was_opened_before(tmp_path: Path) -> None:
         (read, *_) = events(folder)["Prefetch._getitem"]
         assert read["_ipl_dataset_name"] == "MapMapDataset(transform=abs)"
         assert read["_ipl_dataset_index"] > 0
+        (wait, *_) = events(folder)["PrefetchDatasetIterator._next_chunk"]
+        assert wait["_ipl_stage_cat"] == "prefetch"
+        """,
+        tmp_path,
+    )
+
+
+def test_waits_for_workers_that_were_started_before(tmp_path: Path) -> None:
+    _run(
+        """
+        it = iter(ds.mp_prefetch(wg.MultiprocessingOptions(num_workers=1)))
+        next(it)
+        with jax.profiler.trace(folder):
+            list(it)
+        (wait, *_) = events(folder)["ProcessPrefetchDatasetIterator._receive"]
+        assert wait["_ipl_stage_name"] == "Worker 0 of 1"
         """,
         tmp_path,
     )

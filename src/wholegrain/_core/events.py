@@ -48,6 +48,13 @@ def end(event: Any) -> None:
         event.__exit__(None, None, None)
 
 
+def begin_wait(name: str, stage: Any, number: int = 0) -> Any:
+    """Begin an event for a wait, for elements that others get ready."""
+    if "jax.profiler" not in sys.modules or not is_traced():
+        return None
+    return begin(name, str(stage), number, PREFETCH)
+
+
 def traced_reads(
     read: Callable[[int, int], Any], stage: Callable[[], str]
 ) -> Callable[[int, int], Any]:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Generic, NoReturn, TypeVar
 
+from wholegrain._core import events
 from wholegrain._engine import worker
 from wholegrain._engine.connection import Connection, WorkerSettings, wait_if_exiting
 from wholegrain._engine.failures import describe_exit, unpack_error
@@ -237,6 +238,7 @@ class RemoteIterator(Generic[T]):
             connection = self._connection
             if connection is None or connection.is_foreign:
                 connection = self._connect()
+            event = events.begin_wait("ProcessPrefetchDatasetIterator._receive", self._name)
             try:
                 message = connection.receive()
             except EOFError:
@@ -246,6 +248,8 @@ class RemoteIterator(Generic[T]):
                 # Interrupted, perhaps in the middle of a message.
                 self._abandon()
                 raise
+            finally:
+                events.end(event)
             kind, generation = message[0], message[1]
             if generation != self._generation:
                 if kind == worker.RECORDS:

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wholegrain._core.events import traced_reads
+from wholegrain._core import events
 from wholegrain._core.spec import nbytes
 from wholegrain._core.state import WrongStateError, index_of, joined
 from wholegrain._core.tracebacks import keep_user_frames
@@ -169,10 +169,14 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
             return
         if self._reader is None:
             self._reader = self._new_reader(start)
-        if self.observed is None:
-            stop, chunk = self._reader.next_chunk()
-        else:
-            stop, chunk = self._next_observed(self._reader)
+        event = events.begin_wait("PrefetchDatasetIterator._next_chunk", self)
+        try:
+            if self.observed is None:
+                stop, chunk = self._reader.next_chunk()
+            else:
+                stop, chunk = self._next_observed(self._reader)
+        finally:
+            events.end(event)
         if isinstance(chunk, Failure):
             self._retried_until = stop
         else:
@@ -243,7 +247,7 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
     # Reading.
 
     def _new_reader(self, start: int) -> ReadAhead[T]:
-        read = traced_reads(reading(self._dataset, self.observed), self._dataset.__str__)
+        read = events.traced_reads(reading(self._dataset, self.observed), self._dataset.__str__)
         options = self._read_options
         reader: ReadAhead[T] = ReadAhead(
             read,
