@@ -49,6 +49,8 @@ def label(dataset: Any) -> str:
             return f"mix ({_count(len(dataset.parents), 'dataset')})"
         case "WithOptions":
             return "options"
+        case "Operation":
+            return f"operation({function_name(dataset._operation)})"
     # A class of the user's is known by its own name.
     return _snake(name) if type(dataset).__module__.startswith("wholegrain.") else kind
 

@@ -69,6 +69,10 @@ class DataLoaderIterator:
         """
         set_worker_count(self._iterator, count)
 
+    def report(self) -> Any:
+        """Say what is slow in this pipeline, and why; see `DatasetIterator.report`."""
+        return self._iterator.report()
+
     def close(self) -> None:
         """Stop threads and workers. `next` is an error afterwards."""
         self._iterator.close()

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from wholegrain._observe.report import Report, StageReport
 
 _BAR = 20
-_HEADERS = ("stage", "time", "", "waits", "elements", "bytes", "runs in")
+_HEADERS = ("stage", "time", "", "of the wait", "idle", "elements", "bytes", "runs in")
+_RIGHT = (1, 3, 4, 5, 6)
 
 
 def plain(report: Report) -> str:
@@ -32,7 +33,7 @@ def rich(report: Report) -> Any:
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for number, header in enumerate(_HEADERS):
-        right = number in (1, 3, 4, 5)
+        right = number in _RIGHT
         table.add_column(header, justify="right" if right else "left", no_wrap=True)
     for stage in report.stages:
         cells = _cells(report, stage)
@@ -68,6 +69,7 @@ def _cells(report: Report, stage: StageReport) -> tuple[str, ...]:
         stage.name,
         f"{stage.share:.1%}",
         "█" * filled + "·" * (_BAR - filled),
+        f"{stage.wait_share:.1%}",
         f"{stage.idle_share:.0%}" if stage.share >= 0.005 else "",
         "" if stage.elements is None else f"{about}{stage.elements:,}",
         "" if stage.nbytes is None else f"~{size(stage.nbytes)}",
@@ -77,7 +79,7 @@ def _cells(report: Report, stage: StageReport) -> tuple[str, ...]:
 
 def _line(cells: tuple[str, ...], widths: list[int]) -> str:
     padded = [
-        cell.rjust(width) if number in (1, 3, 4, 5) else cell.ljust(width)
+        cell.rjust(width) if number in _RIGHT else cell.ljust(width)
         for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
     ]
     return "  ".join(padded).rstrip()

@@ -1,0 +1,285 @@
+"""`it.report()`: the stage that limits, and shares of time like those that the stages measure."""
+
+import gc
+import itertools
+import json
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import wholegrain as wg
+from wholegrain import experimental
+
+_TIMES: Counter[str] = Counter()
+_MILLISECOND = 1e-3
+
+
+@pytest.fixture(autouse=True)
+def _no_times() -> None:
+    _TIMES.clear()
+
+
+class Costs:
+    """A function that waits or computes, and notes how long that really took."""
+
+    def __init__(self, name: str, milliseconds: float, computes: bool = False) -> None:
+        self._name, self._seconds = name, milliseconds * _MILLISECOND
+        self._computes = computes
+        self.__name__ = name
+
+    def __call__(self, x: Any) -> Any:
+        start = time.perf_counter()
+        if self._computes:
+            busy_until = time.thread_time() + self._seconds
+            while time.thread_time() < busy_until:
+                pass
+        else:
+            time.sleep(self._seconds)
+        _TIMES[self._name] += time.perf_counter() - start  # type: ignore[assignment]
+        return x
+
+
+class SlowSource:
+    def __init__(self, milliseconds: float) -> None:
+        self._read = Costs("source", milliseconds)
+
+    def __len__(self) -> int:
+        return 100_000
+
+    def __getitem__(self, index: int) -> int:
+        self._read(index)
+        return index
+
+
+def _taken(it: Iterator[Any], count: int, step: Callable[[Any], Any] = lambda x: x) -> None:
+    for element in itertools.islice(it, count):
+        step(element)
+
+
+def _check_shares(report: Any, names: dict[str, str], within: float = 0.15) -> None:
+    """Compare the shares with what the functions measured themselves: of the stages named."""
+    whole = sum(_TIMES[name] for name in names)
+    seen = {name: report.stage(stage).seconds for name, stage in names.items()}
+    for name in names:
+        assert seen[name] / sum(seen.values()) == pytest.approx(_TIMES[name] / whole, abs=within)
+
+
+def test_names_the_slow_map_of_an_iterator() -> None:
+    ds = wg.MapDataset.range(1000).to_iter_dataset()
+    ds = ds.map(Costs("decode", 6)).map(Costs("resize", 2)).batch(4)
+    it = iter(ds)
+    _taken(it, 25)
+    report = it.report()
+    assert report.stages[report.limiting].name == "map(decode)"
+    assert "map(decode) is the bottleneck" in report.verdict
+    assert report.wait_share > 0.9
+    assert report.stage("map(decode)").idle_share > 0.5
+    assert any("to_iter_dataset" in line for line in report.advice)
+    _check_shares(report, {"decode": "map(decode)", "resize": "map(resize)"})
+
+
+def test_tells_maps_in_a_row_apart() -> None:
+    ds = wg.MapDataset.range(1000).map(Costs("first", 1)).map(Costs("second", 4))
+    it = iter(ds.to_iter_dataset(wg.ReadOptions(num_threads=0)))
+    _taken(it, 60)
+    report = it.report()
+    assert report.stages[report.limiting].name == "map(second)"
+    _check_shares(report, {"first": "map(first)", "second": "map(second)"})
+
+
+def test_a_function_that_computes_is_told_from_one_that_waits() -> None:
+    ds = wg.MapDataset.range(1000).to_iter_dataset()
+    it = iter(ds.map(Costs("compute", 5, computes=True)).map(Costs("wait", 1)))
+    _taken(it, 60)
+    report = it.report()
+    assert report.stages[report.limiting].name == "map(compute)"
+    assert report.stage("map(compute)").idle_share < report.stage("map(wait)").idle_share
+    assert "computes" in report.verdict
+    assert any("mp_prefetch" in line or "processor" in line for line in report.advice)
+    _check_shares(report, {"compute": "map(compute)", "wait": "map(wait)"})
+
+
+def test_names_the_source_that_threads_wait_for() -> None:
+    ds = wg.MapDataset.source(SlowSource(8)).map(Costs("decode", 2))
+    it = iter(ds.to_iter_dataset(wg.ReadOptions(num_threads=4, prefetch_buffer_size=16)))
+    _taken(it, 100)
+    report = it.report()
+    assert report.stages[report.limiting].name == "source(SlowSource)"
+    assert report.stage("source").runs_in == "reader threads"
+    assert any("num_threads" in line for line in report.advice)
+    _check_shares(report, {"source": "source(SlowSource)", "decode": "map(decode)"})
+
+
+def test_names_what_a_thread_is_slow_at() -> None:
+    ds: Any = wg.MapDataset.range(1000).to_iter_dataset().map(Costs("decode", 5)).batch(2)
+    it: Any = iter(experimental.ThreadPrefetchIterDataset(ds, prefetch_buffer_size=2))
+    _taken(it, 40)
+    report = it.report()
+    assert report.stages[report.limiting].name == "map(decode)"
+    assert report.stage("map(decode)").runs_in == "thread"
+    assert report.stage("thread prefetch").waited_seconds > 0
+    it.close()
+
+
+def test_names_what_workers_are_slow_at() -> None:
+    no_threads = wg.ReadOptions(num_threads=0)
+    ds = wg.MapDataset.range(10_000).map(Costs("read", 1)).to_iter_dataset(no_threads)
+    ds = ds.map(Costs("decode", 6)).batch(4)
+    it = iter(ds.mp_prefetch(wg.MultiprocessingOptions(num_workers=2)))
+    _taken(it, 60)
+    report = it.report()
+    assert report.stages[report.limiting].name == "map(decode)"
+    assert report.stage("map(decode)").runs_in == "workers"
+    assert report.start_seconds > 0
+    # Workers measure for themselves: sleeps of 6 and of 1 ms.
+    decode, read = report.stage("map(decode)").seconds, report.stage("map(read)").seconds
+    assert decode / (decode + read) == pytest.approx(6 / 7, abs=0.15)
+    it.close()
+    assert it.report().stage("map(decode)").seconds >= decode
+
+
+def test_a_slow_training_loop_is_the_bottleneck() -> None:
+    ds: Any = wg.MapDataset.range(10_000).to_iter_dataset().map(lambda x: x + 1).batch(8)
+    it = iter(ds)
+    _taken(it, 80, Costs("train", 5))
+    report = it.report()
+    assert report.limiting is None
+    assert "training loop is the bottleneck" in report.verdict
+    assert report.wait_share < 0.05
+    assert report.loop_seconds == pytest.approx(_TIMES["train"], rel=0.25)
+
+
+def test_half_of_the_time_is_told_to_be_waiting() -> None:
+    it = iter(wg.MapDataset.range(1000).to_iter_dataset().map(Costs("load", 5)))
+    _taken(it, 80, Costs("train", 5))
+    true_share = _TIMES["load"] / (_TIMES["load"] + _TIMES["train"])
+    assert it.report().wait_share == pytest.approx(true_share, abs=0.1)
+
+
+def test_counts_elements_and_bytes() -> None:
+    rows = np.zeros((64, 250), np.float32)
+    ds: Any = wg.MapDataset.source(rows).map(lambda row: row * 2).batch(4)
+    it = iter(ds.to_iter_dataset(wg.ReadOptions(num_threads=0)))
+    list(it)
+    report = it.report()
+    assert report.stage("source").elements == 64
+    assert report.stage("map").elements == 64
+    assert report.stage("batch(4)").elements == 16
+    assert report.stage("map").nbytes == 64 * 1000
+    assert report.stage("batch(4)").nbytes == 64 * 1000
+
+
+def test_quick_pipelines_are_seen_too() -> None:
+    ds: Any = wg.MapDataset.range(10**9).map(lambda x: x + 1).to_iter_dataset()
+    it = iter(ds.map(lambda x: x + 1).filter(lambda x: x % 2 == 1).batch(16))
+    _taken(it, 3000)
+    report = it.report()
+    assert sum(stage.share for stage in report.stages) == pytest.approx(1)
+    assert sum(stage.wait_share for stage in report.stages) == pytest.approx(1)
+    assert all(stage.seconds > 0 for stage in report.stages if "(lambda)" in stage.name)
+
+
+def test_an_iterator_of_the_users_has_its_own_share() -> None:
+    class Numbers(wg.IterDataset[int]):
+        def __iter__(self) -> "NumbersIterator":
+            return NumbersIterator()
+
+    class NumbersIterator(wg.DatasetIterator[int]):
+        def __next__(self) -> int:
+            Costs("numbers", 4)(0)
+            return 1
+
+        def get_state(self) -> Any:
+            return {}
+
+        def set_state(self, state: Any) -> None:
+            pass
+
+    it = iter(Numbers().map(Costs("small", 1)))
+    _taken(it, 100)
+    report = it.report()
+    assert report.stages[report.limiting].name == "Numbers"
+
+
+def test_a_data_loader_reports() -> None:
+    loader = wg.DataLoader(
+        data_source=list(range(200)),
+        sampler=wg.samplers.SequentialSampler(200),
+        operations=[Decode()],
+    )
+    it = iter(loader)
+    _taken(it, 40)
+    report = it.report()
+    assert report.stages[report.limiting].name == "operation(Decode)"
+
+
+class Decode(wg.transforms.Map):
+    def map(self, element: Any) -> Any:
+        time.sleep(3 * _MILLISECOND)
+        return element
+
+
+def test_values_for_json() -> None:
+    it = iter(wg.MapDataset.range(100).map(lambda x: x))
+    list(it)
+    values = json.loads(json.dumps(it.report().as_dict()))
+    assert {"stages", "wait_seconds", "loop_seconds", "wait_share", "verdict"} <= values.keys()
+    assert values["stages"][0]["name"] == "to_iter_dataset"
+
+
+def test_before_the_first_element_there_is_nothing_to_say() -> None:
+    report = iter(wg.MapDataset.range(10)).report()
+    assert "take some elements" in report.verdict
+    assert "not asked" in str(report)
+    assert "<svg" in report.to_html()
+
+
+def test_rich_shows_it_where_it_is_installed() -> None:
+    console = pytest.importorskip("rich.console")
+    it = iter(wg.MapDataset.range(100).map(lambda x: x))
+    list(it)
+    with console.Console(width=120, record=True, quiet=True).capture() as capture:
+        console.Console(width=120).print(it.report())
+    del capture
+
+
+def test_nothing_is_kept_alive() -> None:
+    class Element:
+        pass
+
+    it = iter(wg.MapDataset.range(500).map(lambda _: Element()).to_iter_dataset().map(lambda x: x))
+    element = weakref.ref(next(it))
+    _taken(it, 499)
+    observed = weakref.ref(it.observed)
+    it.report()
+    iterator = weakref.ref(it)
+    del it
+    gc.collect()
+    assert element() is None
+    assert iterator() is None
+    assert observed() is None
+
+
+def test_classes_are_as_they_were_after_an_iterator_is_dropped() -> None:
+    ds = wg.MapDataset.range(10_000).to_iter_dataset().map(lambda x: x)
+    kind = type(iter(ds))
+    plain = kind.__next__
+    it = iter(ds)
+    next(it)
+    next(it)
+    del it
+    gc.collect()
+    assert kind.__next__ is plain
+
+
+def test_reports_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHOLEGRAIN_REPORT", "0")
+    it = iter(wg.MapDataset.range(10).map(lambda x: x))
+    assert list(it) == list(range(10))
+    with pytest.raises(ValueError, match="WHOLEGRAIN_REPORT"):
+        it.report()
