@@ -155,6 +155,11 @@ def test_bench_measures(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "elements/s" in capsys.readouterr().out
 
 
+def test_bench_saves_the_report_as_a_page(tmp_path: Path) -> None:
+    succeed("bench", "pipes:good", "--seconds", "0.1", "--report", "report.html")
+    assert "<html" in (tmp_path / "report.html").read_text()
+
+
 def test_both_in_processes_of_their_own(tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere"
     folder.mkdir()
