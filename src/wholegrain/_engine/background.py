@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from wholegrain._engine.ending import stop_at_exit
+
 Step = Callable[[], tuple[Any, Any]]
 """Advances the iterator: returns the element, and the state behind it."""
 
@@ -47,6 +49,7 @@ class Background:
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="wholegrain-ahead_0", daemon=True)
         self._thread.start()
+        stop_at_exit(self, lambda run: run.stop(wait=False))
 
     def _run(self) -> None:
         results, step = self.results, self._step

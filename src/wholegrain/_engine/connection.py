@@ -11,7 +11,7 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-from wholegrain._engine import memory, set_up, worker
+from wholegrain._engine import ending, memory, set_up, worker
 from wholegrain._engine.channel import Channel
 from wholegrain._engine.launcher import get_launcher, module_path, worker_environ
 from wholegrain._engine.pickling import dumps
@@ -250,7 +250,7 @@ def _close_all() -> None:
 def wait_if_exiting() -> None:
     """Never return to a daemon thread once the program is ending: it ends where it is."""
     if _exiting.is_set() and threading.current_thread() is not threading.main_thread():
-        threading.Event().wait()
+        ending.stay()
 
 
 atexit.register(_close_all)
