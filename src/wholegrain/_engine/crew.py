@@ -41,6 +41,7 @@ class Stretch:
         "died_at",
         "is_complete",
         "is_last",
+        "is_suspect",
         "last_mark",
         "made_by",
         "made_by_pid",
@@ -63,6 +64,7 @@ class Stretch:
         self.source: Connection | None = None
         self.made_by = -1
         self.made_by_pid: int | None = None
+        self.is_suspect = False  # Whether somebody died who had it to make.
         self.died_at = -1  # The place at which somebody died who made it.
         self.death: str | None = None  # What to say of the second one who died there.
 
@@ -84,7 +86,7 @@ class Member:
 
     def give(self, stretch: Stretch, state: bytes) -> None:
         """Have it make a stretch, or what is left of one."""
-        singly = _SINGLY_AFTER_DEATH if stretch.died_at >= 0 else 0
+        singly = _SINGLY_AFTER_DEATH if stretch.is_suspect else 0
         self.connection.assign(stretch.number, state, singly)
         self.queue.append(stretch)
 
@@ -278,6 +280,9 @@ class Crew:
         if not left:
             _log.warning("%s It had nothing to do.", happened)
             return left
+        for stretch in left:
+            # It may have died of any of them, because it reads ahead.
+            stretch.is_suspect = True
         first = left[0]
         place = first.start + first.received
         if first.died_at != place:

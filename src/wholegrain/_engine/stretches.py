@@ -57,8 +57,9 @@ class Positions(Protocol):
 class StretchedIterator(Generic[T]):
     """Gives the elements of a pipeline in order, made by workers that share it out.
 
-    What a worker runs takes `(state, count, is_last)` for its state: where to start, how many
-    elements to make, and whether to go on to the end and tell the state there. Its own states are
+    What a worker runs takes `(state, count, is_last, is_suspect)` for its state: where to start,
+    how many elements to make, whether to go on to the end and tell the state there, and whether
+    to make one after the other, since one of them may kill it. Its own states are
     `{"next_index": made}` as long as positions follow from that number. Then, or at the end of
     the data, they have `"state"`: where it stands, `"has_ended"`: whether that is the end, and
     `"is_over"`: whether an exception only says so.
@@ -358,7 +359,7 @@ class StretchedIterator(Generic[T]):
             if done:
                 state = self._positions.after(state, done)
             left = stretch.count - stretch.received
-            packed = dumps((state, left, stretch.is_last))
+            packed = dumps((state, left, stretch.is_last, stretch.is_suspect))
             member.give(stretch, packed)
 
     def _new_stretch(self) -> Stretch | None:

@@ -31,6 +31,9 @@ class StretchReadIterator(PrefetchDatasetIterator[T]):
     stretch = (0, 0)
     """From where to where elements are read ahead, after the next `set_state`."""
 
+    is_suspect = False
+    """Whether elements are to be read one by one."""
+
     has_missed = False
     """Whether some were missing, so that there are fewer elements than positions."""
 
@@ -51,6 +54,12 @@ class StretchReadIterator(PrefetchDatasetIterator[T]):
 
     def set_state(self, state: State) -> None:
         self._length = len(self._dataset)  # A source may have said that it ended before.
+        self.has_missed = False
+        if self.is_suspect:
+            self.check_state(state)
+            self._stand_at(self.stretch[0])
+            self._retried_until = self.stretch[1]
+            return
         expected = self._expected
         if expected and expected[0] == self.stretch:
             expected.popleft()
@@ -59,7 +68,6 @@ class StretchReadIterator(PrefetchDatasetIterator[T]):
             self._stand_at(self.stretch[0])
         else:
             super().set_state(state)
-        self.has_missed = False
 
     def _next_chunk(self) -> None:
         if self._end >= self.stretch[1]:
@@ -171,7 +179,7 @@ class StretchIterator:
         }
 
     def set_state(self, state: Any) -> None:
-        self._start, self._count, self._is_last = state
+        self._start, self._count, self._is_last, self._reader.is_suspect = state
         self._made = 0
         self._has_ended = self._is_astray = self._is_over = False
         self._reader.stretch = self._positions(state)
@@ -181,9 +189,9 @@ class StretchIterator:
         """Take note of a state that `set_state` will be called with; of none any more for None."""
         if state is None:
             self._reader.forget()
-        else:
+        elif not state[3]:  # Not if it may kill who reads it.
             self._reader.expect(self._positions(state))
 
     def _positions(self, state: Any) -> tuple[int, int]:
-        start, count, _ = state
+        start, count = state[:2]
         return read_until(start), read_until(self._states.after(start, count))
