@@ -41,6 +41,11 @@ class NativeLibrary(Protocol):
         /,
     ) -> bool: ...
 
+    def split_records(self, block: bytes, at: int, count: int, /) -> tuple[list[bytes], int]: ...
+
+    @property
+    def Rows(self) -> type: ...
+
     def Bins(
         self,
         features: tuple[tuple[Any, ...], ...],

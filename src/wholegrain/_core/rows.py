@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     Rows = PythonRows
 else:
     # In C no bytecode runs for a row: `next` on what derives from it is a C call.
-    Rows = getattr(native.lib, "Rows", PythonRows)
+    Rows = PythonRows if native.lib is None else native.lib.Rows
 
 
 def make_rows(names: Sequence[str], columns: Sequence[Iterable[Any]]) -> list[Row]:

@@ -101,7 +101,7 @@ def split_records(block: bytes, at: int, count: int) -> tuple[list[bytes], int]:
     return records, at
 
 
-_split_records = getattr(native.lib, "split_records", split_records)
+_split_records = split_records if native.lib is None else native.lib.split_records
 
 
 class TFRecordReader:
