@@ -283,3 +283,20 @@ def test_reports_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(it) == list(range(10))
     with pytest.raises(ValueError, match="WHOLEGRAIN_REPORT"):
         it.report()
+
+
+def test_an_iterator_that_is_left_alone_costs_others_nothing() -> None:
+    ds = wg.MapDataset.range(10**6).to_iter_dataset().map(lambda x: x)
+    kind = type(iter(ds))
+    plain = kind.__next__
+    left_alone = iter(ds)
+    next(left_alone)
+    time.sleep(0.15)
+    other = iter(ds)
+    _taken(other, 20_000)
+    for _ in range(100):  # A look of its own ends with the next chunk.
+        if kind.__next__ is plain:
+            break
+        _taken(other, 1024)
+    assert kind.__next__ is plain
+    assert left_alone.report() is not None

@@ -23,7 +23,7 @@ from wholegrain._graph.tape import tape
 _METHODS = ("__next__", "take", "next_into")
 
 _lock = threading.RLock()
-_replaced: dict[type, tuple[int, dict[str, Any]]] = {}
+replaced: dict[type, tuple[int, dict[str, Any]]] = {}
 """Classes whose methods have clocks now: how many runs want that, and what they have else."""
 
 
@@ -35,8 +35,7 @@ def with_clock(iterator: Any, on: bool) -> None:
         return
     # A class of the user's may have another layout, or not allow another one below it.
     with contextlib.suppress(Exception), _lock:
-        if kind not in _replaced:
-            iterator.__class__ = _clocked(kind) if on else plain  # type: ignore[arg-type]
+        iterator.__class__ = _clocked(kind) if on else plain  # type: ignore[arg-type]
 
 
 def replace_methods(kinds: Iterable[type]) -> set[type]:
@@ -44,12 +43,13 @@ def replace_methods(kinds: Iterable[type]) -> set[type]:
     found = {kind for kind in kinds if kind.__module__.startswith("wholegrain.")}
     with _lock:
         for kind in found:
-            runs, before = _replaced.get(kind, (0, {}))
+            runs, before = replaced.get(kind, (0, {}))
             if not runs:
                 before = {name: vars(kind).get(name) for name in _METHODS if hasattr(kind, name)}
-                for name in before:
-                    setattr(kind, name, _timed(getattr(kind, name), many=name == "take"))
-            _replaced[kind] = (runs + 1, before)
+                methods = {name: _timed(_plain(kind, name), many=name == "take") for name in before}
+                for name, method in methods.items():
+                    setattr(kind, name, method)
+            replaced[kind] = (runs + 1, before)
     return found
 
 
@@ -57,9 +57,9 @@ def put_back_methods(kinds: Iterable[type]) -> None:
     """Take the clocks out of classes again, unless another run wants them."""
     with _lock:
         for kind in kinds:
-            runs, before = _replaced.pop(kind)
+            runs, before = replaced.pop(kind)
             if runs > 1:
-                _replaced[kind] = (runs - 1, before)
+                replaced[kind] = (runs - 1, before)
                 continue
             for name, method in before.items():
                 if method is None:
@@ -68,10 +68,19 @@ def put_back_methods(kinds: Iterable[type]) -> None:
                     setattr(kind, name, method)
 
 
+def _plain(kind: type, name: str) -> Any:
+    """Return a method as it is without a clock."""
+    for base in kind.__mro__:
+        found = replaced[base][1].get(name) if base in replaced else vars(base).get(name)
+        if found is not None:
+            return found
+    return getattr(kind, name)
+
+
 @functools.cache
 def _clocked(kind: type) -> type:
     methods: dict[str, Any] = {
-        name: _timed(getattr(kind, name), many=name == "take")
+        name: _timed(_plain(kind, name), many=name == "take")
         for name in _METHODS
         if hasattr(kind, name)
     }

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from wholegrain._engine.waiting import voluntary_switches
-from wholegrain._graph.clocked_iterators import put_back_methods, replace_methods
+from wholegrain._graph.clocked_iterators import put_back_methods, replace_methods, replaced
 from wholegrain._graph.tape import tape
 
 _CLOCK_S = 0.8e-6
@@ -36,6 +36,8 @@ _SLOW_S = 100e-6
 _FEW_CALLS, _MANY_CALLS = 32, 4096
 _MOST_WINDOWS = 200
 """Python counts how often the methods of a class are replaced, and gives up in the end."""
+
+_STALE_S = 0.1
 
 OFF, NOW_AND_THEN, ALWAYS = "off", "now and then", "always"
 _IDLE_S = 120.0
@@ -225,6 +227,7 @@ class Observed:
             self._windows += 1
             kinds = {type(it) for it in list(self._iterators) if not it.keeps_time}
             self._replaced = replace_methods(kinds)
+            _windows.add(self)
         elif (before == ALWAYS) != (mode == ALWAYS):
             for iterator in list(self._iterators):
                 iterator.set_clock(mode == ALWAYS)
@@ -321,6 +324,8 @@ class Observed:
         """Between two chunks: see whether it is time for clocks."""
         self._seen = now
         if self._mode == OFF:
+            if replaced:
+                _end_stale_windows(now)
             if now >= self._on_again:
                 self.switch(NOW_AND_THEN, now)
         elif self._mode == NOW_AND_THEN and self.calls >= _FEW_CALLS:
@@ -336,6 +341,11 @@ class Observed:
         elif slow:
             self.switch(ALWAYS, now)
         elif self.calls > _MANY_CALLS:
+            self._end_window(now)
+
+    def end_stale_window(self, now: float) -> None:
+        """Take the clocks away if nothing has happened for long."""
+        if self._mode == NOW_AND_THEN and now - self._since > _STALE_S:
             self._end_window(now)
 
     def _end_window(self, now: float) -> None:
@@ -394,3 +404,14 @@ class Observed:
 
 def _nothing() -> None:
     return None
+
+
+_windows: weakref.WeakSet[Observed] = weakref.WeakSet()
+
+
+def _end_stale_windows(now: float) -> None:
+    """Have no run pay for an iterator that was left alone after its first elements."""
+    for observed in list(_windows):
+        observed.end_stale_window(now)
+        if not observed.clocks_on:
+            _windows.discard(observed)

@@ -13,6 +13,13 @@ _FEWEST_TO_FOLD = 5
 
 def label(dataset: Any) -> str:
     """Return what a stage does, as its user would call it: `map(decode)`, `batch(32)`."""
+    try:
+        return _label(dataset)
+    except Exception:  # Half made, or a class of the user's with one of our names.
+        return type(dataset).__name__
+
+
+def _label(dataset: Any) -> str:
     kind = type(dataset).__name__
     transform = getattr(dataset, "_transform", None)
     name = kind.removesuffix("MapDataset").removesuffix("IterDataset").removesuffix("Dataset")
