@@ -1,4 +1,7 @@
-"""The tutorials that users learn from run as they are written."""
+"""The tutorials that users learn from run as they are written, and with the import changed.
+
+The cells are those of the tutorials, to the letter. What is not shown there is said beside it.
+"""
 
 import os
 import re
@@ -17,20 +20,30 @@ _NEEDED = {
     "data_loader": [*_TFDS, "matplotlib", "orbax.checkpoint"],
     "dataset_advanced": [*_TFDS, "orbax.checkpoint", "jax", "pyarrow"],
     "dataset_basics": [],
+    "cifar_source": ["jax", "jaxtyping", "requests"],
 }
 
 # What other packages warn about when they are imported is their affair.
 pytestmark = pytest.mark.filterwarnings("default")
 
+# How a tutorial is run: in front of the runner, and behind the page.
+_WAYS = {
+    "changed": ([], ["wholegrain"]),  # `import wholegrain as grain`
+    "unchanged": (["-m", "wholegrain"], []),
+    "grain": ([], []),  # unchanged, and nothing in its place
+}
 
-def _printed(name: str, folder: Path, package: str = "wholegrain") -> list[str]:
+
+def _printed(name: str, way: str, folder: Path) -> list[str]:
     """Run a tutorial; return what it printed."""
     for module in _NEEDED[name]:
         pytest.importorskip(module)
-    folder = folder / package
+    folder = folder / way
     folder.mkdir()
+    before, behind = _WAYS[way]
+    page = str(_FOLDER / f"{name}.md")
     run = subprocess.run(
-        [sys.executable, "-m", "tests.tutorials.run", str(_FOLDER / f"{name}.md"), package],
+        [sys.executable, *before, "-m", "tests.tutorials.run", page, *behind],
         cwd=folder,
         env={
             **os.environ,
@@ -46,8 +59,9 @@ def _printed(name: str, folder: Path, package: str = "wholegrain") -> list[str]:
     return run.stdout.splitlines()
 
 
-def test_the_data_loader_guide(tmp_path: Path) -> None:
-    printed = _printed("data_loader", tmp_path)
+@pytest.mark.parametrize("way", ["changed", "unchanged"])
+def test_the_data_loader_guide(tmp_path: Path, way: str) -> None:
+    printed = _printed("data_loader", way, tmp_path)
     sampler = wg.samplers.IndexSampler(
         5, wg.sharding.ShardOptions(0, 1, drop_remainder=True), True, num_epochs=2, seed=0
     )
@@ -68,15 +82,25 @@ def test_the_data_loader_guide(tmp_path: Path) -> None:
 
 
 def test_the_basics_of_datasets(tmp_path: Path) -> None:
-    printed = _printed("dataset_basics", tmp_path)
+    printed = _printed("dataset_basics", "changed", tmp_path)
+    assert _printed("dataset_basics", "unchanged", tmp_path) == printed
     pytest.importorskip("grain")
-    assert printed == _printed("dataset_basics", tmp_path, package="grain")
+    assert _printed("dataset_basics", "grain", tmp_path) == printed
 
 
 def test_the_advanced_use_of_datasets(tmp_path: Path) -> None:
-    printed = _printed("dataset_advanced", tmp_path)
+    printed = _printed("dataset_advanced", "changed", tmp_path)
     steps = [line for line in printed if re.fullmatch(r"\d \d", line)]
     assert [int(line[0]) for line in steps] == [*range(8), *range(4, 8)]
     assert steps[8:] == steps[4:8]
+    assert _printed("dataset_advanced", "unchanged", tmp_path) == printed
     pytest.importorskip("grain")
-    assert printed == _printed("dataset_advanced", tmp_path, package="grain")
+    assert _printed("dataset_advanced", "grain", tmp_path) == printed
+
+
+def test_a_source_of_ones_own(tmp_path: Path) -> None:
+    printed = _printed("cifar_source", "changed", tmp_path)
+    assert len(printed) == 10  # Two epochs of five records.
+    assert _printed("cifar_source", "unchanged", tmp_path) == printed
+    pytest.importorskip("grain")
+    assert _printed("cifar_source", "grain", tmp_path) == printed
