@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from wholegrain._engine.waiting import voluntary_switches
+from wholegrain._graph import outline
 from wholegrain._graph.clocked_iterators import put_back_methods, replace_methods, replaced
 from wholegrain._graph.tape import tape
 
@@ -143,7 +144,7 @@ class Observed:
         self._output = weakref.ref(iterator)
         self._adopt(iterator, dataset)
         self._clockable = any(not it.keeps_time for it in self._iterators)
-        if self._clockable and not any(it.keeps_time for it in self._iterators):
+        if self._clockable and not _keeps_time(iterator):
             self.switch(NOW_AND_THEN, time.perf_counter())  # Nobody will say when else.
 
     def _take_in(self, iterator: Any, dataset: Any) -> None:
@@ -188,7 +189,7 @@ class Observed:
 
     def place_of(self, dataset: Any) -> str:
         """Return by what a stage is known."""
-        return self._places.get(id(dataset)) or f"inside {dataset}"
+        return self._places.get(id(dataset)) or f"inside {outline.label(dataset)}"
 
     def times_of(self, dataset: Any) -> Times:
         """Return what was seen of a stage, to be added to."""
@@ -238,6 +239,7 @@ class Observed:
 
     def entered(self, now: float) -> None:
         """Note that the training loop asks for an element."""
+        self._start_before = self.start
         if self._left_at:
             gap = now - self._left_at
             if gap < _IDLE_S:
@@ -247,8 +249,7 @@ class Observed:
 
     def left(self, now: float, seconds: float) -> None:
         """Note that the training loop got an element, and how long that took."""
-        self.wait += seconds - (self.start - self._start_before)
-        self._start_before = self.start
+        self.wait += max(0.0, seconds - (self.start - self._start_before))
         self._left_at = now
         self._progress = None
 
@@ -404,6 +405,13 @@ class Observed:
 
 def _nothing() -> None:
     return None
+
+
+def _keeps_time(iterator: Any) -> bool:
+    """Whether an iterator, or one behind it, says now and then that a chunk is over."""
+    if getattr(iterator, "keeps_time", False) or hasattr(iterator, "_slots"):
+        return True
+    return any(_keeps_time(parent) for parent in getattr(iterator, "_parents", ()))
 
 
 _windows: weakref.WeakSet[Observed] = weakref.WeakSet()

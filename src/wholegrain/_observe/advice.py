@@ -56,6 +56,8 @@ def _advice(place: Place, lane: Lane, places: list[Place], idles: bool, share: f
     is_read = any(p.ahead == READERS and place.key.startswith(f"{p.key}.") for p in places)
     wanted = max(1, min(processors, math.ceil(1 / max(1 - share, 0.02))))
     workers = f"`mp_prefetch(MultiprocessingOptions(num_workers={wanted}))`"
+    if type(place.dataset).__name__ == "AutoPrefetchIterDataset":
+        return ["To see what its workers do, run it with a fixed number of them."]
     if place.ahead is not None:
         line = (
             "Handing elements over takes most of the time: hand over fewer and larger ones, for"

@@ -25,6 +25,10 @@ _AHEAD = {
 }
 
 
+# Those that do not say which part of their own time they wait.
+_DO_NOT_SAY = ("AutoPrefetchIterDataset", "MultithreadPrefetchIterDataset")
+
+
 @dataclasses.dataclass
 class Place:
     """A stage of the graph.
@@ -43,7 +47,7 @@ class Place:
     def name(self) -> str:
         """What it does, as its user would call it."""
         if self.dataset is None:
-            return self.key.removeprefix("inside ")
+            return f"{self.key.removeprefix('inside ')} (inside)"
         return outline.label(self.dataset)
 
     @property
@@ -77,7 +81,7 @@ def share_out(places: list[Place], seen: dict[str, Any]) -> Lane:
         own, waited = times.own, times.waited
         if place.ahead is not None:
             work = sum(stages.get(key, Times()).own for key in _lane_of(place, by_key))
-            if type(place.dataset).__name__ == "AutoPrefetchIterDataset":
+            if type(place.dataset).__name__ in _DO_NOT_SAY:
                 own, waited = 0.0, waited + own
             elif place.ahead == READERS and waited < 0.5 * times.reading and work:
                 own, waited = own + waited, 0.0  # Nobody ran ahead: that is the stage's own.
