@@ -188,9 +188,9 @@ class Connection:
             nbytes += self._slots.size_of(block) if isinstance(block, int) else len(block)
         return nbytes
 
-    def cancel(self) -> None:
-        """Have the worker forget what it was given."""
-        self._send(pickle.dumps((worker.CANCEL,)))
+    def cancel(self, number: int = 0) -> None:
+        """Have the worker forget what it was given, or one thing that it has not begun."""
+        self._send(pickle.dumps((worker.CANCEL, number)))
 
     def acknowledge(self, generation: int, taken: int) -> None:
         """Tell the worker how many elements were taken, and which slots came free."""

@@ -29,7 +29,6 @@ class Stretch:
     """Some elements in a row that one worker makes.
 
     Args:
-        number: What its messages are known by.
         start: How many elements come before it.
         count: How many elements it has.
     """
@@ -51,8 +50,8 @@ class Stretch:
         "start",
     )
 
-    def __init__(self, number: int, start: int, count: int) -> None:
-        self.number = number
+    def __init__(self, start: int, count: int) -> None:
+        self.number = 0  # What its messages are known by.
         self.start = start
         self.count = count
         self.is_last = False
@@ -178,6 +177,18 @@ class Crew:
         """Return the worker with the least to do."""
         staying = [member for member in self.members if not member.is_leaving]
         return min(staying, key=lambda member: (member.pending, len(member.queue)), default=None)
+
+    def take_from_busiest(self) -> Stretch | None:
+        """Take back what a worker has not begun, if one has more than it is making."""
+        busiest = max(self.members, key=lambda member: len(member.queue), default=None)
+        if busiest is None or len(busiest.queue) < 2:
+            return None
+        stretch = busiest.queue[-1]
+        if stretch.received:
+            return None
+        busiest.queue.pop()
+        busiest.connection.cancel(stretch.number)
+        return stretch
 
     # What the controller has to know.
 

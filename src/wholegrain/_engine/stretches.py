@@ -352,6 +352,8 @@ class StretchedIterator(Generic[T]):
             if len(member.queue) > 1 and (seconds is None or member.pending * seconds >= depth_s):
                 return
             stretch = self._orphans.popleft() if self._orphans else self._new_stretch()
+            if stretch is None and not member.queue:
+                stretch = self._reclaimed()
             if stretch is None:
                 return
             state = self._base
@@ -361,6 +363,20 @@ class StretchedIterator(Generic[T]):
             left = stretch.count - stretch.received
             packed = dumps((state, left, stretch.is_last, stretch.is_suspect))
             member.give(stretch, packed)
+
+    def _reclaimed(self) -> Stretch | None:
+        """Return what a worker has not come to, for one that has nothing to do."""
+        stretch = self._crew.take_from_busiest()
+        if stretch is not None:
+            # Under another number: if it was begun after all, that is not taken in.
+            del self._numbers[stretch.number]
+            self._number(stretch)
+        return stretch
+
+    def _number(self, stretch: Stretch) -> None:
+        stretch.number = self._next_number
+        self._next_number += 1
+        self._numbers[stretch.number] = stretch
 
     def _new_stretch(self) -> Stretch | None:
         if self._has_planned_end:
@@ -376,11 +392,10 @@ class StretchedIterator(Generic[T]):
             self._crew.note_full()
             return None
         size = min(size, self._length - self._planned)
-        stretch = Stretch(self._next_number, self._planned, size)
-        self._next_number += 1
+        stretch = Stretch(self._planned, size)
+        self._number(stretch)
         self._planned += size
         if self._planned >= self._length:
             stretch.is_last = self._has_planned_end = True
         self._stretches.append(stretch)
-        self._numbers[stretch.number] = stretch
         return stretch

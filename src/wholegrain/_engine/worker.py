@@ -386,11 +386,12 @@ class Worker:
                 iterator.set_state(pickle.loads(state))
             except BaseException as error:
                 self._give_up(error)
-        else:  # CANCEL
-            self._stretches.clear()
-            iterator.expect(None)
-            self._start_over(0)
-            self._ended = True
+        else:  # CANCEL one, or all for 0.
+            self._stretches = deque(o for o in self._stretches if command[1] not in (0, o[0]))
+            if not command[1]:
+                iterator.expect(None)
+                self._start_over(0)
+                self._ended = True
 
     def _start_over(self, generation: int) -> None:
         with self._sending:

@@ -61,8 +61,10 @@ class StretchReadIterator(PrefetchDatasetIterator[T]):
             self._retried_until = self.stretch[1]
             return
         expected = self._expected
-        if expected and expected[0] == self.stretch:
-            expected.popleft()
+        if expected and self.stretch in expected:
+            # What stands before it was taken back.
+            while expected.popleft() != self.stretch:
+                pass
         reader: Any = self._reader
         if reader is not None and reader.goes_on_at(*self.stretch):
             self._stand_at(self.stretch[0])
