@@ -123,7 +123,9 @@ class RemoteIterator(Generic[T]):
 
     def get_state(self) -> Any:
         """Return the state after the last element that was handed out."""
-        mark = self._last_mark()
+        # As `_last_mark`, without a call: states are asked for after each step of training.
+        cursor, marks = self._cursor, self._marks
+        mark = marks[cursor - 1] if cursor and marks else self._before
         if type(mark) is int:
             return {worker.COUNTER: mark}
         if mark is None:

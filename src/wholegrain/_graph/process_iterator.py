@@ -95,8 +95,7 @@ class ProcessIterator(DatasetIterator[T]):
 
     def get_state(self) -> State:
         if self._remote is not None:
-            state: State = self._remote.get_state()
-            return state
+            return self._remote.get_state()  # type: ignore[no-any-return]
         return self._start_state() if self._state is None else copy_state(self._state)
 
     def set_state(self, state: State) -> None:
