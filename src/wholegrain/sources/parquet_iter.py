@@ -33,6 +33,10 @@ class ParquetIterDataset(IterNode[Row]):
     in which a value is missing somewhere in the file, all values are floats, or Python bools, and
     the missing ones NaN or None.
 
+    While the rows of one row group are handed out the next one is read, if it has up to 64 MB.
+    Followed by `batch` without a function in between, batches are taken out of columns, and no
+    rows are made.
+
     With `mp_prefetch` each worker reads its share of the files; a single file is shared by its
     row groups.
 
