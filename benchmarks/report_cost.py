@@ -21,6 +21,8 @@ import numpy as np
 import wholegrain as wg
 
 _ROWS = np.zeros((4096, 64), np.float32)
+# Whether threads read is decided while they run, by what reads take: no two runs are alike.
+_HERE = wg.ReadOptions(num_threads=0)
 
 
 def _plus_one(x: Any) -> Any:
@@ -38,7 +40,11 @@ def _sum(x: Any) -> Any:
 PIPELINES: dict[str, Callable[[], Any]] = {
     "range": lambda: wg.MapDataset.range(10**9).to_iter_dataset(),
     "maps in a row": lambda: (
-        wg.MapDataset.range(10**9).shuffle(seed=1).map(_plus_one).map(_plus_one).to_iter_dataset()
+        wg.MapDataset.range(10**9)
+        .shuffle(seed=1)
+        .map(_plus_one)
+        .map(_plus_one)
+        .to_iter_dataset(_HERE)
     ),
     "maps of an iterator": lambda: (
         wg.MapDataset.range(10**9).to_iter_dataset().map(_plus_one).map(_plus_one)
@@ -47,13 +53,17 @@ PIPELINES: dict[str, Callable[[], Any]] = {
         wg.MapDataset.range(10**9).to_iter_dataset().map(_plus_one).filter(_keep).batch(64)
     ),
     "arrays in batches": lambda: (
-        wg.MapDataset.source([{"x": row} for row in _ROWS]).repeat(10**5).map(_sum).batch(32)
+        wg.MapDataset.source([{"x": row} for row in _ROWS])
+        .repeat(10**5)
+        .map(_sum)
+        .batch(32)
+        .to_iter_dataset(_HERE)
     ),
     "random map": lambda: (
         wg.MapDataset.range(10**9)
         .seed(1)
         .random_map(lambda x, rng: x + rng.random())
-        .to_iter_dataset()
+        .to_iter_dataset(_HERE)
         .batch(16)
     ),
 }
@@ -99,16 +109,16 @@ def _ratio(name: str, seconds: float) -> tuple[float, float]:
     count = 256
     while processes[False].cost(count) < 0.04:
         count *= 2
-    spent: dict[bool, list[float]] = {True: [], False: []}
+    spent: list[tuple[float, float]] = []
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
-        for on in (True, False, False, True):
-            spent[on].append(processes[on].cost(count))
+        on, off, off_too, on_too = (processes[o].cost(count) for o in (True, False, False, True))
+        spent.append((on + on_too, off + off_too))
     for process in processes.values():
         process.close()
-    # The sum for what is done now and then; the middle for what is always there.
-    on, off = spent[True], spent[False]
-    return sum(on) / sum(off), statistics.median(on) / statistics.median(off)
+    # All rounds for what is done now and then; the middle one for what is always there.
+    whole = sum(on for on, _ in spent) / sum(off for _, off in spent)
+    return whole, statistics.median(on / off for on, off in spent)
 
 
 def main() -> None:

@@ -20,6 +20,9 @@ from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._engine.waiting import voluntary_switches
 from wholegrain._graph.tape import tape
 
+SLOW_S = 100e-6
+"""Where a call takes so long, there may always be a clock around it."""
+
 _METHODS = ("__next__", "take", "next_into")
 
 _lock = threading.RLock()
@@ -108,6 +111,7 @@ def _timed(method: Callable[..., Any], many: bool) -> Callable[..., Any]:
                 raise
         outside, outer = current.below, current.stage
         current.below, current.stage = 0.0, self
+        calls = observed.calls
         start = clock()
         is_output = observed.is_output(self) and outer is not self
         if is_output:
@@ -149,7 +153,9 @@ def _timed(method: Callable[..., Any], many: bool) -> Callable[..., Any]:
             if is_output:
                 observed.left(end, spent)
             if outer is None:
-                observed.inside += spent
+                observed.steps += 1
+                # One by one: a step in which others had the processor says nothing.
+                observed.slow_steps += spent > SLOW_S * (observed.calls - calls)
                 if observed.calls >= observed.consider_at:
                     observed.consider(end)
 

@@ -31,10 +31,7 @@ _CLOCK_S = 0.8e-6
 _SHARE = 0.004
 """Which share of the time clocks may cost."""
 
-_SLOW_S = 100e-6
-"""Where an element takes so long for each stage, there may always be a clock around it."""
-
-_FEW_CALLS, _MANY_CALLS = 32, 4096
+_FEW_STEPS, _FEW_CALLS, _MANY_CALLS = 5, 16, 4096
 _MOST_WINDOWS = 200
 """Python counts how often the methods of a class are replaced, and gives up in the end."""
 
@@ -106,7 +103,7 @@ class Observed:
         # Clocks around the stages of the iterators.
         self.clocks_on = False
         self.calls = 0
-        self.inside = 0.0
+        self.steps = self.slow_steps = 0  # Of threads, and those in which calls took long.
         self.consider_at = _FEW_CALLS
         self.deep = False  # Whether they look at the processor's time too.
         self._mode = OFF
@@ -217,7 +214,8 @@ class Observed:
         before, self._mode = self._mode, mode
         self.clocks_on = mode != OFF
         self.deep = mode == ALWAYS
-        self.calls, self.inside, self.consider_at = 0, 0.0, _FEW_CALLS
+        self.calls, self.consider_at = 0, _FEW_CALLS
+        self.steps = self.slow_steps = 0
         self._since = now
         if not before == mode == ALWAYS:
             self._left_at = 0.0
@@ -335,7 +333,9 @@ class Observed:
     def consider(self, now: float) -> None:
         """After some calls: see whether there may always be clocks, or whether they cost much."""
         self.consider_at = self.calls + _FEW_CALLS
-        slow = self.inside > self.calls * _SLOW_S
+        slow = self.slow_steps > 0.7 * self.steps
+        if slow and self.steps < _FEW_STEPS:
+            return
         if self._mode == ALWAYS:
             if self.calls > _MANY_CALLS:
                 self.switch(ALWAYS if slow else OFF, now)
