@@ -22,10 +22,7 @@ from wholegrain._graph.observed import Observed, Times, is_on
 Read = Callable[[int, int], Sequence[Any]]
 
 _ONE_IN = 512
-"""Of many quick chunks one is read with clocks."""
-
-_FIRST = frozenset((1, 3, 10, 40, 160))
-"""And some of the first. Not the very first one, which opens files."""
+"""Of many quick chunks one is read with clocks; and a few of the first."""
 
 _SLOW_ELEMENT_S = 20e-6
 """Where an element takes longer, clocks cost nothing to speak of: then all chunks are."""
@@ -66,17 +63,18 @@ class ClockedReader:
         self._reads = observed.reads_of(dataset)
         self._chunks = 0
         self._probes = 0
-        self._slow = False
+        self._clocked_at = 1  # Behind the first one, which opens files.
         self._slow_steps = False
 
     def read(self, first: int, last: int) -> Sequence[Any]:
         """Read the elements from one position up to another."""
-        number = self._chunks
-        self._chunks = number + 1
-        if self._slow or number in _FIRST or number % _ONE_IN == _ONE_IN - 1:
+        self._chunks += 1
+        if self._chunks > self._clocked_at:
             return self._read_clocked(first, last)
         self._reads.pending += last - first
-        return _read(self._dataset, first, last)
+        if last - first == 1:
+            return [self._dataset.getitem(first)]
+        return self._dataset.getitems(np.arange(first, last))
 
     def _read_clocked(self, first: int, last: int) -> Sequence[Any]:
         if self._clocked is None:
@@ -94,7 +92,8 @@ class ClockedReader:
             del _notes[notes.thread]
         seconds, count = time.perf_counter() - start, last - first
         most = max((times.elements for _, times in notes.found), default=count)
-        self._slow = seconds > most * _SLOW_ELEMENT_S
+        if seconds <= most * _SLOW_ELEMENT_S:
+            self._clocked_at = self._chunks + min(4 * self._chunks, _ONE_IN)
         self._slow_steps = seconds > most * _SLOW_STEP_S
         with self._observed.lock:
             pending, self._reads.pending = self._reads.pending, 0

@@ -46,6 +46,9 @@ class DatasetIterator(abc.ABC, Generic[T]):
     keeps_time: ClassVar[bool] = False
     """Whether it notes by itself, for reports, how long it waits for what comes next."""
 
+    observed_times: Any = None
+    """What was seen of it, where it keeps time."""
+
     observed_as: Any = None
     """The dataset as which it is known there."""
 

@@ -98,7 +98,8 @@ class Observed:
         self._output: Callable[[], Any] = _nothing
         self._places: dict[int, str] = {}
         self._named: list[Any] = []  # Kept, so that nothing else gets their numbers.
-        self._clockable = False
+        self._clockable = False  # Whether there are iterators to put clocks around.
+        self._is_alone = False  # Whether the output is the only one there is.
         self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
         # Clocks around the stages of the iterators.
         self.clocks_on = False
@@ -141,6 +142,7 @@ class Observed:
         self._output = weakref.ref(iterator)
         self._adopt(iterator, dataset)
         self._clockable = any(not it.keeps_time for it in self._iterators)
+        self._is_alone = len(self._iterators) == 1 and not self._clockable
         if self._clockable and not _keeps_time(iterator):
             self.switch(NOW_AND_THEN, time.perf_counter())  # Nobody will say when else.
 
@@ -255,12 +257,19 @@ class Observed:
         """Note that a chunk was got, since `start`: read right here, or waited for."""
         end = time.perf_counter()
         spent = end - start
-        times = self.times_of(iterator.observed_as)
+        times = iterator.observed_times
+        if times is None:
+            times = iterator.observed_times = self.times_of(iterator.observed_as)
         if reads:
             times.reading += spent
         else:
             times.waited += spent
-        if iterator is self._output():
+        if self._is_alone:
+            if start - self._left_at < _IDLE_S:
+                self.loop += start - self._left_at
+            self.wait += spent
+            self._left_at = end
+        elif iterator is self._output():
             self.entered(start)
             self.left(end, spent)
         elif self._clockable:
