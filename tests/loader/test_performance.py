@@ -40,7 +40,10 @@ def _pick(ds: Any, **arguments: Any) -> tuple[int, int]:
         num_workers=config.multiprocessing_options.num_workers
     )
     assert config.read_options.num_threads == 16
-    return config.multiprocessing_options.num_workers, config.read_options.prefetch_buffer_size
+    workers = config.multiprocessing_options.num_workers
+    buffered = config.read_options.prefetch_buffer_size
+    assert workers != "auto"
+    return workers, buffered
 
 
 def test_as_many_workers_and_elements_as_fit() -> None:

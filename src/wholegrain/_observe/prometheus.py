@@ -181,7 +181,7 @@ class Collector:
         for metric in _METRICS:
             labels = [metric.label] if metric.label else []
             kind = core.HistogramMetricFamily if metric.bounds else core.CounterMetricFamily
-            family = kind(metric.name, metric.text, labels=labels)
+            family: Any = kind(metric.name, metric.text, labels=labels)
             for label, numbers in sorted(_added_up(metric).items()):
                 values = [label] if metric.label else []
                 if metric.bounds:
