@@ -161,6 +161,17 @@ def test_private_names_do_what_programs_do_with_them(tmp_path: Path) -> None:
     tree = _import("grain._src.core.tree_lib")
     assert tree.map_structure(lambda a, b: a + b, {"x": 1}, {"x": 2}) == {"x": 3}
     assert tree.flatten({"a": 1, "b": [2, 3]}) == [1, 2, 3]
+    assert tree.unflatten_as({"a": 1, "b": [2, 3]}, [4, 5, 6]) == {"a": 4, "b": [5, 6]}
+    tree.assert_same_structure({"a": 1, "b": [2]}, {"a": 3, "b": [4]})
+    for other in ({"a": 1}, {"a": 1, "b": 2}, {"a": 1, "b": [2, 3]}, 5):
+        with pytest.raises(AssertionError, match="stand"):
+            tree.assert_same_structure({"a": 1, "b": [2]}, other)
+
+    with _import("grain._src.core.profiler").TraceAnnotation("step", step_num=1):
+        assert not _import("grain._src.core.profiler").is_enabled()
+    traceback_util = _import("grain._src.core.traceback_util")
+    assert traceback_util.run_with_traceback_filter(len)([1]) == 1
+    assert isinstance(wg.MapDataset, _import("grain._src.python.dataset.dataset").MapDatasetMeta)
 
     # Attributes can be set on datasets and on modules.
     ds.class_names = ["a", "b"]

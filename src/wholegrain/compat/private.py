@@ -6,7 +6,6 @@ the few that are called otherwise here.
 """
 
 import importlib
-import weakref
 from typing import Any
 
 _MODULES = """
@@ -34,20 +33,17 @@ _PLACES = (
     *("_graph.prefetching", "_graph.interleave_iterator", "_graph.stage"),
     *("_loader.data_loader", "_packing.packed_batch", "_core.config"),
     *("sources.tfrecord_iter", "sources.parquet_iter", "sources._tfrecord_reader"),
-    *("_observe.summary", "_observe.profiler", "_observe.tracebacks"),
+    *("_observe.summary", "_core.tracebacks", "compat.helpers"),
 )
 
 _ELSEWHERE = {
-    "HashableWeakRef": "compat.private:HashableWeakRef",
-    "_PROCESS_KILL_TIMEOUT_S": "compat.private:_PROCESS_KILL_TIMEOUT_S",
+    "IterDatasetMeta": "_graph.iter_dataset:_IterDatasetFactories",
+    "MapDatasetMeta": "_graph.map_dataset:_MapDatasetFactories",
     "flatten": "_core.tree:leaves",
     "get_process_index_and_count": "sharding:jax_process",
     "make_batch": "_core.stack:stack",
     "map_structure": "_core.tree:map_leaves",
 }
-
-# Workers end at once here, so that nothing depends on it.
-_PROCESS_KILL_TIMEOUT_S = 25
 
 
 def _all_modules() -> frozenset[str]:
@@ -84,20 +80,3 @@ def find(name: str) -> Any:
             except (AttributeError, ImportError):
                 continue
     raise AttributeError(name)
-
-
-class HashableWeakRef:
-    """A weak reference that can be a key for any object: equal if it is of the same one."""
-
-    def __init__(self, obj: Any) -> None:
-        self._weakref = weakref.ref(obj)
-        self._obj_id = id(obj)
-
-    def __call__(self) -> Any:
-        return self._weakref()
-
-    def __hash__(self) -> int:
-        return self._obj_id
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, HashableWeakRef) and self._obj_id == other._obj_id
