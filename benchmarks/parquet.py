@@ -17,6 +17,7 @@ PATH = DATA / f"rows-{ROWS}.parquet"
 
 benchmark = Benchmark("200,000 rows of Parquet: an int, a float and a string each")
 in_order = benchmark.case("ParquetIterDataset", unit="row", digest_items=500)
+in_turn = benchmark.case("four files in turn", unit="row", digest_items=500)
 mapped = benchmark.case("map(length of the text), batch(64)", unit="row", digest_items=200)
 batched = benchmark.case("batch(64)", unit="row", digest_items=200)
 # Grain has no random access to Parquet.
@@ -60,6 +61,11 @@ def plain_pyarrow(_: Any) -> Epoch:
     return epoch
 
 
+@in_turn.competitor("wholegrain", "grain", lump=4 * ROW_GROUP)
+def several_files(grain: Any) -> Epoch:
+    return lambda epoch: grain.experimental.ParquetIterDataset([str(PATH)] * 4)
+
+
 def with_length(row: dict[str, Any]) -> dict[str, Any]:
     return {"id": row["id"], "score": row["score"], "length": len(row["text"])}
 
@@ -98,6 +104,7 @@ def pyarrow_take(_: Any) -> Epoch:
 
 
 in_order.target(over="grain", at_least=5)
+in_turn.target(over="grain", at_least=5)
 mapped.target(over="grain", at_least=5)
 batched.target(over="grain", at_least=5)
 shuffled.target(over="pyarrow take", at_least=1)

@@ -79,6 +79,17 @@ def test_reads_several_files_in_turn(tmp_path: Path) -> None:
     check_iter_dataset(ParquetIterDataset(write_files(tmp_path, [2, 0, 3] * 7)))
 
 
+def test_no_thread_runs_single_rows_ahead(tmp_path: Path) -> None:
+    it = iter(ParquetIterDataset(write_files(tmp_path, [9, 5])))
+    before = set(threading.enumerate())
+    it.start_prefetch()
+    assert next(it)["x"] == 0
+    # Rows are run ahead by row groups, and these are small. Only the next file may be opened.
+    names = {thread.name for thread in set(threading.enumerate()) - before}
+    assert all(name.startswith("wholegrain-open") for name in names)
+    assert xs(it) == [100, 1, 101, 2, 102, 3, 103, 4, 104, 5, 6, 7, 8]
+
+
 def test_the_state_of_several_files_is_that_of_an_interleaved_dataset(tmp_path: Path) -> None:
     it = iter(ParquetIterDataset(write_files(tmp_path, [9, 2])))
     for _ in range(3):

@@ -122,6 +122,14 @@ class ParquetDatasetIterator(Rows, DatasetIterator[Row]):
     def takes_back(self) -> bool:
         return True
 
+    @property
+    def moves_at_end(self) -> bool:
+        return False
+
+    @property
+    def reads_ahead(self) -> bool:
+        return True  # By row groups: that single rows are run ahead as well would only cost.
+
     def put_back(self, count: int) -> None:
         # Made anew, because a transformation that failed may have changed them.
         self._stand_at(self._group, self._index - count)
