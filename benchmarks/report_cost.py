@@ -23,6 +23,7 @@ import wholegrain as wg
 _ROWS = np.zeros((4096, 64), np.float32)
 # Whether threads read is decided while they run, by what reads take: no two runs are alike.
 _HERE = wg.ReadOptions(num_threads=0)
+_PAIRS = 5
 
 
 def _plus_one(x: Any) -> Any:
@@ -103,12 +104,22 @@ class _Process:
 
 
 def _ratio(name: str, seconds: float) -> tuple[float, float]:
+    # Two processes that do the same differ by a few percent: several pairs of them.
+    spent = [pair for _ in range(_PAIRS) for pair in _costs(name, seconds / _PAIRS)]
+    # All rounds for what is done now and then; the middle one for what is always there.
+    whole = sum(on for on, _ in spent) / sum(off for _, off in spent)
+    return whole, statistics.median(on / off for on, off in spent)
+
+
+def _costs(name: str, seconds: float) -> list[tuple[float, float]]:
+    """Return what the same elements take with reports and without, again and again."""
     processes = {on: _Process(name, on) for on in (True, False)}
     for process in processes.values():
         process.cost(3000)
     count = 256
     while processes[False].cost(count) < 0.04:
         count *= 2
+    processes[True].cost(4 * count)  # The first elements are looked at more closely.
     spent: list[tuple[float, float]] = []
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
@@ -116,9 +127,7 @@ def _ratio(name: str, seconds: float) -> tuple[float, float]:
         spent.append((on + on_too, off + off_too))
     for process in processes.values():
         process.close()
-    # All rounds for what is done now and then; the middle one for what is always there.
-    whole = sum(on for on, _ in spent) / sum(off for _, off in spent)
-    return whole, statistics.median(on / off for on, off in spent)
+    return spent
 
 
 def main() -> None:

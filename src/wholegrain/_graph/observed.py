@@ -28,6 +28,9 @@ from wholegrain._graph.tape import tape
 _CLOCK_S = 0.8e-6
 """What a clock around a stage costs for each call."""
 
+_REPLACING_S = 300e-6
+"""What replacing methods and putting them back costs, with what Python has to learn again."""
+
 _SHARE = 0.004
 """Which share of the time clocks may cost."""
 
@@ -359,7 +362,7 @@ class Observed:
             self._end_window(now)
 
     def _end_window(self, now: float) -> None:
-        cost = self.calls * _CLOCK_S
+        cost = self.calls * _CLOCK_S + _REPLACING_S
         self.switch(OFF, now)
         # The more is known, the less is looked at.
         self._on_again = now + cost / _SHARE * (1 + self._windows)
