@@ -119,7 +119,6 @@ class Observed:
         self._seconds_off = 0.0
         self._seen = 0.0
         self._left_at = 0.0
-        self._progress: Any = None
 
     def __reduce__(self) -> Any:
         return Observed, ()  # A worker sees for itself.
@@ -254,7 +253,6 @@ class Observed:
         """Note that the training loop got an element, and how long that took."""
         self.wait += max(0.0, seconds - (self.start - self._start_before))
         self._left_at = now
-        self._progress = None
 
     def got(self, iterator: Any, start: float, reads: bool) -> None:
         """Note that a chunk was got, since `start`: read right here, or waited for."""
@@ -407,12 +405,10 @@ class Observed:
     def _since_left(self, now: float) -> float:
         """Return the training loop's time since it last had to wait, if it has gone on since."""
         output = self._output()
-        if not self._left_at or output is None or now - self._left_at > _IDLE_S:
+        if not self._is_alone or not self._left_at or now - self._left_at > _IDLE_S:
             return 0.0
-        with contextlib.suppress(Exception):
-            if output.progress() != self._progress:
-                return now - self._left_at
-        return 0.0
+        # It is in the middle of a chunk, unless it has come to the end.
+        return now - self._left_at if getattr(output, "_cursor", 0) else 0.0
 
 
 def _nothing() -> None:

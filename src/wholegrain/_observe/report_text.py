@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from wholegrain._observe.report import Report, StageReport
 
 _BAR = 20
-_HEADERS = ("stage", "time", "", "of the wait", "idle", "elements", "bytes", "runs in")
+_HEADERS = ("stage", "time", "", "wait", "idle", "elements", "bytes", "runs in")
 _RIGHT = (1, 3, 4, 5, 6)
 
 
@@ -31,12 +31,14 @@ def rich(report: Report) -> Any:
     from rich.table import Table  # type: ignore[import-not-found,unused-ignore]
     from rich.text import Text  # type: ignore[import-not-found,unused-ignore]
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for number, header in enumerate(_HEADERS):
-        right = number in _RIGHT
-        table.add_column(header, justify="right" if right else "left", no_wrap=True)
+        align: Any = "right" if number in _RIGHT else "left"
+        # Numbers stay whole; names are folded where the console is narrow.
+        table.add_column(header, justify=align, no_wrap=number in _RIGHT, overflow="fold")
     for stage in report.stages:
-        cells = _cells(report, stage)
+        cells = list(_cells(report, stage))
+        cells[2] = "█" * round(8 * stage.share)
         style = "bold red" if stage.id == report.limiting else None
         table.add_row(*(Text(cell) for cell in cells), style=style)
     verdict = Text(f"\n{report.verdict}", style="bold")
