@@ -37,7 +37,7 @@ UNKNOWN = -(1 << 32)
 _GRACE_S = 0.5
 _MAX_EXIT_CODES = 4096
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
-_M_ARENA_MAX = -8
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
 class _Child(NamedTuple):
@@ -254,14 +254,18 @@ def _prefer_huge_pages(ranges: list[tuple[int, int]]) -> None:
 
 
 def _use_one_heap() -> None:
-    """Let all threads of this process take memory from one place.
+    """Let all threads of this process take memory from one place, and keep what they let go of.
 
     With a heap for each, what the thread that reads ahead has made and another one let go of
-    stays where only the first can use it again: twice the memory, and all of it fresh.
+    stays where only the first can use it again: twice the memory, and all of it fresh. And a batch
+    of large elements, once they have been stacked, would be returned to the system every time.
     """
-    if "MALLOC_ARENA_MAX" not in os.environ:
+    if not any(name.startswith("MALLOC_") for name in os.environ):
         with contextlib.suppress(AttributeError, OSError):
-            ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+            mallopt = ctypes.CDLL(None).mallopt
+            mallopt(_M_ARENA_MAX, 1)
+            mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # As large as it would become by itself.
+            mallopt(_M_TRIM_THRESHOLD, 64 << 20)
 
 
 def _prctl(option: int, value: int | bytes) -> None:

@@ -34,7 +34,7 @@ class RemoteIterator(Generic[T]):
     twice in a row is an error.
 
     The worker runs ahead: `2 * buffer_size + 1` finished elements wait at most, and one is in the
-    making. Where elements are small it may be more: up to 1024 elements and 4 MiB.
+    making. Where elements are small it may be more: up to 1024 elements and 2 MiB.
 
     Arrays in the elements belong to the caller, and stay valid after `close`.
 

@@ -49,7 +49,7 @@ _QUICK_S = 50e-6
 _MAX_WAIT_S = 200e-6
 # How far to run ahead where elements are small.
 _MAX_AHEAD = 1024
-_MAX_AHEAD_BYTES = 1 << 22
+_MAX_AHEAD_BYTES = 1 << 21
 # Immutable, so they can be pickled later, all of a message in one go.
 _NUMBERS = frozenset({int, float, bool, type(None), complex})
 _STRINGS = frozenset({str, bytes})
