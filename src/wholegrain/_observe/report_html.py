@@ -10,7 +10,7 @@ from wholegrain._observe.report_text import headline, size
 if TYPE_CHECKING:
     from wholegrain._observe.report import Report, StageReport
 
-_BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y = 250, 46, 26, 30
+_BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y = 310, 46, 26, 30
 
 _STYLE = """
 .wg-report { --ink: #1d2733; --soft: #5b6b7c; --paper: #ffffff; --line: #d5dde5; --box: #f3f6f9;
@@ -189,7 +189,7 @@ def _edge(source: tuple[float, float], target: tuple[float, float]) -> str:
 
 def _box(report: Report, stage: StageReport, x: float, y: float) -> str:
     limits = stage.id == report.limiting
-    name = stage.name if len(stage.name) <= 31 else stage.name[:30] + "…"
+    name = stage.name if len(stage.name) <= 38 else stage.name[:37] + "…"
     count = "" if stage.length is None else f" · {stage.length:,} elements"
     bar = max(1.0, stage.share * (_BOX_WIDTH - 2)) if stage.share >= 0.001 else 0.0
     return (
