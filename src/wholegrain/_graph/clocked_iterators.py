@@ -13,6 +13,7 @@ import contextlib
 import functools
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -25,7 +26,11 @@ SLOW_S = 100e-6
 
 _METHODS = ("__next__", "take", "next_into")
 
+_MOST_TIMES = 300
+"""After a thousand changes of a class, Python 3.13 gives up to make calls of its methods quick."""
+
 _lock = threading.RLock()
+_times_replaced: Counter[type] = Counter()
 replaced: dict[type, tuple[int, dict[str, Any]]] = {}
 """Classes whose methods have clocks now: how many runs want that, and what they have else."""
 
@@ -41,6 +46,11 @@ def with_clock(iterator: Any, on: bool) -> None:
         iterator.__class__ = _clocked(kind) if on else plain  # type: ignore[arg-type]
 
 
+def may_replace_methods(kinds: Iterable[type]) -> bool:
+    """Whether it can be done once more in this process, and harm nothing."""
+    return all(_times_replaced[kind] < _MOST_TIMES for kind in kinds)
+
+
 def replace_methods(kinds: Iterable[type]) -> set[type]:
     """Put clocks into classes of ours; return those that have to be put back some day."""
     found = {kind for kind in kinds if kind.__module__.startswith("wholegrain.")}
@@ -48,6 +58,7 @@ def replace_methods(kinds: Iterable[type]) -> set[type]:
         for kind in found:
             runs, before = replaced.get(kind, (0, {}))
             if not runs:
+                _times_replaced[kind] += 1
                 before = {name: vars(kind).get(name) for name in _METHODS if hasattr(kind, name)}
                 methods = {name: _timed(_plain(kind, name), many=name == "take") for name in before}
                 for name, method in methods.items():

@@ -22,7 +22,12 @@ from typing import Any
 
 from wholegrain._engine.waiting import voluntary_switches
 from wholegrain._graph import outline
-from wholegrain._graph.clocked_iterators import put_back_methods, replace_methods, replaced
+from wholegrain._graph.clocked_iterators import (
+    may_replace_methods,
+    put_back_methods,
+    replace_methods,
+    replaced,
+)
 from wholegrain._graph.tape import tape
 
 _CLOCK_S = 0.8e-6
@@ -35,8 +40,6 @@ _SHARE = 0.004
 """Which share of the time clocks may cost."""
 
 _FEW_STEPS, _FEW_CALLS, _MANY_CALLS = 5, 16, 4096
-_MOST_WINDOWS = 200
-"""Python counts how often the methods of a class are replaced, and gives up in the end."""
 
 _STALE_S = 0.1
 
@@ -146,7 +149,7 @@ class Observed:
         self._clockable = any(not it.keeps_time for it in self._iterators)
         self._is_alone = len(self._iterators) == 1 and not self._clockable
         if self._clockable and not _keeps_time(iterator):
-            self.switch(NOW_AND_THEN, time.perf_counter())  # Nobody will say when else.
+            self._look(time.perf_counter())  # Nobody will say when else.
 
     def _take_in(self, iterator: Any, dataset: Any) -> None:
         iterator.observed, iterator.observed_as = self, dataset
@@ -228,12 +231,21 @@ class Observed:
             self._replaced = set()
         if mode == NOW_AND_THEN:
             self._windows += 1
-            kinds = {type(it) for it in list(self._iterators) if not it.keeps_time}
-            self._replaced = replace_methods(kinds)
+            self._replaced = replace_methods(self._kinds())
             _windows.add(self)
         elif (before == ALWAYS) != (mode == ALWAYS):
             for iterator in list(self._iterators):
                 iterator.set_clock(mode == ALWAYS)
+
+    def _look(self, now: float) -> None:
+        """Have clocks for the elements of one chunk, if Python allows it."""
+        if may_replace_methods(self._kinds()):
+            self.switch(NOW_AND_THEN, now)
+        else:
+            self._on_again = math.inf
+
+    def _kinds(self) -> set[type]:
+        return {type(it) for it in list(self._iterators) if not it.keeps_time}
 
     def __del__(self) -> None:
         if self._replaced:
@@ -336,7 +348,7 @@ class Observed:
             if replaced:
                 _end_stale_windows(now)
             if now >= self._on_again:
-                self.switch(NOW_AND_THEN, now)
+                self._look(now)
         elif self._mode == NOW_AND_THEN and self.calls >= _FEW_CALLS:
             self._end_window(now)
 
@@ -364,8 +376,6 @@ class Observed:
         self.switch(OFF, now)
         # The more is known, the less is looked at.
         self._on_again = now + cost / _SHARE * (1 + self._windows)
-        if self._windows >= _MOST_WINDOWS:
-            self._on_again = math.inf
 
     def snapshot(self) -> dict[str, Any]:
         """Return what was seen so far, as plain values."""
