@@ -11,7 +11,6 @@ import functools
 import itertools
 import logging
 import os
-import secrets
 import socket
 import subprocess
 import sys
@@ -38,7 +37,7 @@ _HIDDEN_DEVICES = {
     "HIP_VISIBLE_DEVICES": "",
 }
 # The same for all processes, so that a replaced worker hashes strings as the first one did.
-_HASH_SEED = str(secrets.randbelow(1 << 32))
+_HASH_SEED = str(int.from_bytes(os.urandom(4), "little"))
 
 
 def worker_environ() -> dict[str, str]:

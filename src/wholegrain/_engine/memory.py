@@ -10,7 +10,6 @@ import contextlib
 import importlib
 import mmap
 import os
-import secrets
 import sys
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -43,7 +42,7 @@ def choose_kind() -> Kind:
 
 def new_name() -> str:
     """Return a name that nothing has yet, nor anything that starts with it."""
-    return f"/wholegrain-{secrets.token_hex(6)}"
+    return f"/wholegrain-{os.urandom(6).hex()}"
 
 
 def create(kind: Kind, nbytes: int, name: str | None = None) -> tuple[mmap.mmap, Handle]:
