@@ -143,5 +143,5 @@ def finishes(function: Callable[[], Result], seconds: float = 60.0) -> Result:
         faulthandler.dump_traceback()
         raise AssertionError(f"It does not come to an end in {seconds} s.")
     if errors:
-        raise errors[0]
+        raise errors.pop()  # Its traceback knows this frame, which must not know it.
     return results[0]
