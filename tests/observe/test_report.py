@@ -14,6 +14,7 @@ import pytest
 
 import wholegrain as wg
 from wholegrain import experimental
+from wholegrain._graph import clocked_iterators
 
 _TIMES: Counter[str] = Counter()
 _MILLISECOND = 1e-3
@@ -174,7 +175,10 @@ def test_counts_elements_and_bytes() -> None:
     assert report.stage("batch(4)").nbytes == 64 * 1000
 
 
-def test_quick_pipelines_are_seen_too() -> None:
+@pytest.mark.parametrize("most_times", [10**9, 0])
+def test_quick_pipelines_are_seen_too(most_times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # However many iterators the process has had before.
+    monkeypatch.setattr(clocked_iterators, "_MOST_TIMES", most_times)
     ds: Any = wg.MapDataset.range(10**9).map(lambda x: x + 1).to_iter_dataset()
     it = iter(ds.map(lambda x: x + 1).filter(lambda x: x % 2 == 1).batch(16))
     _taken(it, 3000)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import threading
 import time
 from collections import Counter
@@ -26,7 +27,7 @@ SLOW_S = 100e-6
 
 _METHODS = ("__next__", "take", "next_into")
 
-_MOST_TIMES = 300
+_MOST_TIMES = 300 if sys.version_info >= (3, 13) else sys.maxsize
 """After a thousand changes of a class, Python 3.13 gives up to make calls of its methods quick."""
 
 _lock = threading.RLock()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import os
 import threading
 import time
@@ -116,6 +115,7 @@ class Observed:
         self._mode = OFF
         self._windows = 0
         self._replaced: set[type] = set()
+        self._own_clocks = False  # Whether iterators have them now and then, not their classes.
         self._since = 0.0  # When they were last switched on or off.
         self._on_again = 0.0
         self._seconds_on = 0.0
@@ -149,7 +149,7 @@ class Observed:
         self._clockable = any(not it.keeps_time for it in self._iterators)
         self._is_alone = len(self._iterators) == 1 and not self._clockable
         if self._clockable and not _keeps_time(iterator):
-            self._look(time.perf_counter())  # Nobody will say when else.
+            self.switch(NOW_AND_THEN, time.perf_counter())  # Nobody will say when else.
 
     def _take_in(self, iterator: Any, dataset: Any) -> None:
         iterator.observed, iterator.observed_as = self, dataset
@@ -229,23 +229,19 @@ class Observed:
         if self._replaced:
             put_back_methods(self._replaced)
             self._replaced = set()
+        had_own = before == ALWAYS or self._own_clocks
+        self._own_clocks = False
         if mode == NOW_AND_THEN:
             self._windows += 1
-            self._replaced = replace_methods(self._kinds())
-            _windows.add(self)
-        elif (before == ALWAYS) != (mode == ALWAYS):
+            kinds = {type(it) for it in list(self._iterators) if not it.keeps_time}
+            self._own_clocks = not may_replace_methods(kinds)
+            if not self._own_clocks:
+                self._replaced = replace_methods(kinds)
+                _windows.add(self)
+        has_own = mode == ALWAYS or self._own_clocks
+        if had_own != has_own:
             for iterator in list(self._iterators):
-                iterator.set_clock(mode == ALWAYS)
-
-    def _look(self, now: float) -> None:
-        """Have clocks for the elements of one chunk, if Python allows it."""
-        if may_replace_methods(self._kinds()):
-            self.switch(NOW_AND_THEN, now)
-        else:
-            self._on_again = math.inf
-
-    def _kinds(self) -> set[type]:
-        return {type(it) for it in list(self._iterators) if not it.keeps_time}
+                iterator.set_clock(has_own)
 
     def __del__(self) -> None:
         if self._replaced:
@@ -348,7 +344,7 @@ class Observed:
             if replaced:
                 _end_stale_windows(now)
             if now >= self._on_again:
-                self._look(now)
+                self.switch(NOW_AND_THEN, now)
         elif self._mode == NOW_AND_THEN and self.calls >= _FEW_CALLS:
             self._end_window(now)
 
