@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wholegrain._engine import limits
-from wholegrain._engine.connection import Connection, WorkerSettings
+from wholegrain._engine.connection import Connection, WorkerSettings, wait_if_exiting
 from wholegrain._engine.controller import Controller, Observation
 from wholegrain._engine.failures import describe_exit
 
@@ -278,6 +278,7 @@ class Crew:
 
     def bury(self, member: Member) -> list[Stretch]:
         """Take note of a worker's death; return what it has not finished."""
+        wait_if_exiting()  # Then all of them die, and that is no news.
         connection = member.connection
         code, report, pid = connection.exit_code(), connection.crash_report(), connection.worker_pid
         left = self._remove(member)

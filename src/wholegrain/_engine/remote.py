@@ -306,8 +306,8 @@ class RemoteIterator(Generic[T]):
 
     def _replace(self, connection: Connection) -> None:
         """Have another process go on where one died, unless it died there before."""
+        wait_if_exiting()
         if not connection.is_open:
-            wait_if_exiting()
             self._closed = True
         self._check_open()
         code = connection.exit_code()
