@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import copy
-import importlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -42,7 +41,7 @@ class _IterDatasetFactories(abc.ABCMeta):
         return nodes.MixedIterDataset(datasets, weights)
 
 
-class IterDataset(Generic[T], metaclass=_IterDatasetFactories):
+class IterDataset(outline.Shown, Generic[T], metaclass=_IterDatasetFactories):
     """A dataset that gives its elements in order.
 
     `iter(ds)` starts at the first one, independently of other iterators. Datasets do not
@@ -181,23 +180,6 @@ class IterDataset(Generic[T], metaclass=_IterDatasetFactories):
     ) -> IterDataset[Any]:
         """Apply one transformation object, or a sequence of them."""
         return nodes.apply_transformations(self, transformations)  # type: ignore[no-any-return]
-
-    def explain(self) -> str:
-        """Say what runs where in this pipeline: threads, workers, chunks, seeds, in words.
-
-        Example:
-            >>> print(ds.explain())
-        """
-        # It stands above: imports point down.
-        text: str = importlib.import_module("wholegrain._observe.explain").explain(self)
-        return text
-
-    def __repr__(self) -> str:
-        return outline.tree(self)
-
-    def _repr_html_(self) -> str:
-        text: str = importlib.import_module("wholegrain._observe.explain").to_html(self)
-        return text
 
     def pipe(self, func: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """Return `func(self, *args, **kwargs)`."""

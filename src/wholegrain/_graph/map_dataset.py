@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import builtins
 import copy
-import importlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
@@ -80,7 +79,7 @@ class _MapDatasetFactories(abc.ABCMeta):
         return nodes.ConcatenateMapDataset(datasets)
 
 
-class MapDataset(Generic[T], metaclass=_MapDatasetFactories):
+class MapDataset(outline.Shown, Generic[T], metaclass=_MapDatasetFactories):
     """A dataset that gives any element by its index, without what stands before it.
 
     `len(ds)` is the length of one epoch. Indices at and past it address later epochs, where a
@@ -299,23 +298,6 @@ class MapDataset(Generic[T], metaclass=_MapDatasetFactories):
     ) -> MapDataset[Any]:
         """Apply one transformation object, or a sequence of them."""
         return nodes.apply_transformations(self, transformations)  # type: ignore[no-any-return]
-
-    def explain(self) -> str:
-        """Say what runs where in this pipeline: threads, workers, chunks, seeds, in words.
-
-        Example:
-            >>> print(ds.explain())
-        """
-        # It stands above: imports point down.
-        text: str = importlib.import_module("wholegrain._observe.explain").explain(self)
-        return text
-
-    def __repr__(self) -> str:
-        return outline.tree(self)
-
-    def _repr_html_(self) -> str:
-        text: str = importlib.import_module("wholegrain._observe.explain").to_html(self)
-        return text
 
     def pipe(self, func: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """Return `func(self, *args, **kwargs)`."""

@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import sys
 import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 _FEWEST_TO_FOLD = 5
+
+
+class Shown:
+    """What a dataset says of itself, in a terminal and in a notebook."""
+
+    def explain(self) -> str:
+        """Say what runs where in this pipeline: threads, workers, chunks, seeds, in words.
+
+        Example:
+            >>> print(ds.explain())
+        """
+        # It stands above: imports point down.
+        text: str = importlib.import_module("wholegrain._observe.explain").explain(self)
+        return text
+
+    def __repr__(self) -> str:
+        return tree(self)
+
+    def _repr_html_(self) -> str:
+        text: str = importlib.import_module("wholegrain._observe.explain").to_html(self)
+        return text
 
 
 def label(dataset: Any) -> str:
