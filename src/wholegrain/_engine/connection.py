@@ -6,7 +6,6 @@ import os
 import pickle
 import socket
 import sys
-import threading
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -238,19 +237,12 @@ def _current_directory() -> str:
 
 
 _open_connections: "weakref.WeakSet[Connection]" = weakref.WeakSet()
-_exiting = threading.Event()
 
 
 def _close_all() -> None:
-    _exiting.set()
+    ending.exiting.set()
     for connection in list(_open_connections):
         connection.close()
-
-
-def wait_if_exiting() -> None:
-    """Never return to a daemon thread once the program is ending: it ends where it is."""
-    if _exiting.is_set() and threading.current_thread() is not threading.main_thread():
-        ending.stay()
 
 
 atexit.register(_close_all)

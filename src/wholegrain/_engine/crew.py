@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from wholegrain._engine import limits
-from wholegrain._engine.connection import Connection, WorkerSettings, wait_if_exiting
+from wholegrain._engine.connection import Connection, WorkerSettings
 from wholegrain._engine.controller import Controller, Observation
+from wholegrain._engine.ending import wait_if_exiting
 from wholegrain._engine.failures import describe_exit
 
 _log = logging.getLogger("wholegrain")

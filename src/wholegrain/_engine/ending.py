@@ -37,6 +37,16 @@ def stay() -> NoReturn:
         threading.Event().wait()
 
 
+exiting = threading.Event()
+"""Set when the program ends and workers are let go: from then on, that they are gone is no news."""
+
+
+def wait_if_exiting() -> None:
+    """Never return to a daemon thread once the program is ending: it ends where it is."""
+    if exiting.is_set() and threading.current_thread() is not threading.main_thread():
+        stay()
+
+
 @atexit.register
 def _finish() -> None:
     if not _stops:

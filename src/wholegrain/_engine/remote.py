@@ -10,7 +10,8 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from wholegrain._core import events
 from wholegrain._engine import worker
-from wholegrain._engine.connection import Connection, WorkerSettings, wait_if_exiting
+from wholegrain._engine.connection import Connection, WorkerSettings
+from wholegrain._engine.ending import wait_if_exiting
 from wholegrain._engine.failures import describe_exit, unpack_error
 from wholegrain._engine.pickling import dumps, dumps_by_value
 from wholegrain._engine.program import Program

@@ -21,8 +21,9 @@ from collections.abc import Callable
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from wholegrain._engine import worker
-from wholegrain._engine.connection import Connection, wait_if_exiting
+from wholegrain._engine.connection import Connection
 from wholegrain._engine.crew import Crew, Member, Stretch
+from wholegrain._engine.ending import wait_if_exiting
 from wholegrain._engine.failures import unpack_error
 from wholegrain._engine.pickling import dumps
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from wholegrain._core.state import WrongStateError, copy_state, joined
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
+from wholegrain._engine.ending import wait_if_exiting
 from wholegrain._graph import rewrite, run, tracking
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, check_state_of, closed_error
@@ -109,6 +110,7 @@ class AutoPrefetchIterator(DatasetIterator[T]):
                 stretched = self._start()
             return next(stretched)
         except Exception as error:
+            wait_if_exiting()  # Sockets are closed in the middle of anything.
             keep_user_frames(error)
             raise
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from wholegrain._core.state import copy_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
+from wholegrain._engine.ending import wait_if_exiting
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class ProcessIterator(DatasetIterator[T]):
                 remote = self._connect()
             return next(remote)
         except Exception as error:
+            wait_if_exiting()  # Sockets are closed in the middle of anything.
             keep_user_frames(error)
             raise
 
