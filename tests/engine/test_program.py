@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.engine.iterators import Mapped, remote
-from wholegrain._engine import launcher
+from wholegrain._engine import foreign_memory, launcher
 from wholegrain._engine.program import Program, ProgramCopy, load
 from wholegrain._engine.remote import RemoteIterator
 
@@ -84,7 +84,7 @@ def test_where_processes_cannot_be_written_to_memory_is_shared(
         raise PermissionError("not here")
 
     launcher.close_launcher()
-    monkeypatch.setattr(launcher, "write_to_process", refuse)
+    monkeypatch.setattr(foreign_memory, "write_to_process", refuse)
     try:
         for results in writes_to_its_source():
             np.testing.assert_array_equal(results[2][:4], [1000, 1000, 1000, 0])

@@ -18,7 +18,6 @@ import os
 import select
 import signal
 import socket
-import struct
 import sys
 import time
 import warnings
@@ -27,12 +26,16 @@ from typing import NamedTuple, NoReturn
 
 from wholegrain._engine import worker
 from wholegrain._engine.foreign_memory import address_of
-
-FORK, EXIT_CODE, ALLOCATE, MAKE_OBJECTS, DROP = b"F", b"X", b"A", b"O", b"D"
-REQUEST = struct.Struct("<cQQ")
-"""What is asked for, the number of the worker or of the memory, and how much of it."""
-REPLY = struct.Struct("<q")
-UNKNOWN = -(1 << 32)
+from wholegrain._engine.requests import (
+    ALLOCATE,
+    DROP,
+    EXIT_CODE,
+    FORK,
+    MAKE_OBJECTS,
+    REPLY,
+    REQUEST,
+    UNKNOWN,
+)
 
 _GRACE_S = 0.5
 _MAX_EXIT_CODES = 4096

@@ -3,13 +3,17 @@
 On Linux a `ForkLauncher` keeps a small process (`fork_server.py`) that forks workers in
 milliseconds. Elsewhere, or with WHOLEGRAIN_WORKER_START=spawn, a `SpawnLauncher` starts a new
 interpreter for each. Neither imports the user's main script, and neither forks this process.
+
+Everything that takes long to import is imported where it is needed: while the fork server starts,
+the main process can do the same.
 """
+
+from __future__ import annotations
 
 import atexit
 import contextlib
 import functools
 import itertools
-import logging
 import os
 import socket
 import subprocess
@@ -17,11 +21,13 @@ import sys
 import threading
 import weakref
 from array import array
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from wholegrain._engine import fork_server, memory
-from wholegrain._engine.foreign_memory import read_from_process, write_to_process
-from wholegrain._engine.program import Program, ProgramCopy
+from wholegrain._core.log import logger
+from wholegrain._engine import memory, requests
+
+if TYPE_CHECKING:
+    from wholegrain._engine.program import Program, ProgramCopy
 
 # Set before anything else is imported, and before worker-side code could look for devices.
 _SET_UP = "import sys; sys.path[:] = sys.argv[4:]; "
@@ -57,7 +63,7 @@ def worker_environ() -> dict[str, str]:
 
 @functools.cache
 def _warn_of_devices() -> None:
-    logging.getLogger("wholegrain").warning(
+    logger().warning(
         "Worker processes can see the accelerators of this process, because the environment"
         " variable WHOLEGRAIN_WORKER_DEVICES is set. Each of them may reserve memory there."
     )
@@ -150,12 +156,8 @@ class _SharedCopies:
                 handle = memory.create_filled(self._kind, program.pieces(), program.nbytes)
                 self._handles[program] = handle
                 weakref.finalize(program, _let_go, handle, os.getpid())
-        copy = ProgramCopy(program.pickle_nbytes, program.parts, shared=handle)
+        copy = program.copy_at(shared=handle)
         return copy, [handle] if isinstance(handle, int) else []
-
-
-def _inline(program: Program) -> ProgramCopy:
-    return ProgramCopy(program.pickle_nbytes, program.parts, inline=program.inline)
 
 
 def _let_go(handle: memory.Handle, pid: int) -> None:
@@ -168,14 +170,14 @@ def _let_go(handle: memory.Handle, pid: int) -> None:
 class _ForkedWorker:
     """A worker that the fork server started."""
 
-    def __init__(self, launcher: "ForkLauncher", number: int, sock: socket.socket) -> None:
+    def __init__(self, launcher: ForkLauncher, number: int, sock: socket.socket) -> None:
         self.socket = sock
         self._launcher = launcher
         self._number = number
 
     def exit_code(self) -> int | None:
-        code = self._launcher.ask(fork_server.EXIT_CODE, self._number)
-        return None if code == fork_server.UNKNOWN else code
+        code = self._launcher.ask(requests.EXIT_CODE, self._number)
+        return None if code == requests.UNKNOWN else code
 
     def abandon(self) -> None:
         pass  # The fork server saw the socket being closed.
@@ -217,7 +219,7 @@ class ForkLauncher:
             # If the fork server is gone, so is `theirs`: the next read says that it died.
             with contextlib.suppress(ConnectionError):
                 self._control.sendmsg(
-                    [fork_server.REQUEST.pack(fork_server.FORK, number, 0)], rights
+                    [requests.REQUEST.pack(requests.FORK, number, 0)], rights
                 )
         return _ForkedWorker(self, number, ours)
 
@@ -225,17 +227,17 @@ class ForkLauncher:
         """Send a request and wait for the answer."""
         with self._lock:
             try:
-                self._control.send(fork_server.REQUEST.pack(request, number, size))
+                self._control.send(requests.REQUEST.pack(request, number, size))
                 answer = self._control.recv(64)
             except OSError:
                 answer = b""
         if not answer:
-            return fork_server.UNKNOWN
-        return int(fork_server.REPLY.unpack(answer)[0])
+            return requests.UNKNOWN
+        return int(requests.REPLY.unpack(answer)[0])
 
     def copy(self, program: Program) -> tuple[ProgramCopy, list[int]]:
         if program.inline is not None:
-            return _inline(program), []
+            return program.copy_at(inline=program.inline), []
         with self._copying:
             copy = self._regions.get(program)
             if copy is None and self._can_write:
@@ -249,12 +251,14 @@ class ForkLauncher:
         that is shared from the start. And `bytes` can be made there for all of them: in memory
         that is only shared, every worker would have to make them again.
         """
+        from wholegrain._engine.foreign_memory import read_from_process, write_to_process
+
         number = next(self._numbers)
         objects = program.objects
         sizes = array("q", [len(one) if type(one) is bytes else -len(one) for one in objects])
         end = program.nbytes_without_objects
         nbytes = end + sizes.itemsize * len(sizes)
-        address = self.ask(fork_server.ALLOCATE, number, nbytes)
+        address = self.ask(requests.ALLOCATE, number, nbytes)
         if address <= 0:
             return None
         pid = self._process.pid
@@ -262,7 +266,7 @@ class ForkLauncher:
             pieces = [(address + start, piece) for start, piece in program.pieces(objects=False)]
             write_to_process(pid, [*pieces, (address + end, memoryview(sizes).cast("B"))])
             if objects:
-                if self.ask(fork_server.MAKE_OBJECTS, number, len(objects)) <= 0:
+                if self.ask(requests.MAKE_OBJECTS, number, len(objects)) <= 0:
                     raise OSError("There is not enough memory.")
                 places = array("q", sizes)
                 read_from_process(pid, address + end, memoryview(places).cast("B"))
@@ -272,13 +276,13 @@ class ForkLauncher:
             self._drop(number)
             return None
         weakref.finalize(program, self._drop, number)
-        copy = ProgramCopy(program.pickle_nbytes, program.parts, region=number)
+        copy = program.copy_at(region=number)
         self._regions[program] = copy
         return copy
 
     def _drop(self, number: int) -> None:
         with contextlib.suppress(OSError):
-            self._control.send(fork_server.REQUEST.pack(fork_server.DROP, number, 0))
+            self._control.send(requests.REQUEST.pack(requests.DROP, number, 0))
 
     def close(self) -> None:
         """End the fork server and its workers, and wait until they have ended."""
@@ -299,7 +303,7 @@ class _SpawnedWorker:
     """A worker in an interpreter of its own."""
 
     def __init__(
-        self, process: "subprocess.Popen[bytes]", sock: socket.socket, launcher: "SpawnLauncher"
+        self, process: subprocess.Popen[bytes], sock: socket.socket, launcher: SpawnLauncher
     ) -> None:
         self.socket = sock
         self._process = process
@@ -349,16 +353,16 @@ class SpawnLauncher:
 
     def copy(self, program: Program) -> tuple[ProgramCopy, list[int]]:
         if program.inline is not None:
-            return _inline(program), []
+            return program.copy_at(inline=program.inline), []
         return self._shared.copy(program)
 
-    def bury(self, process: "subprocess.Popen[bytes]") -> None:
+    def bury(self, process: subprocess.Popen[bytes]) -> None:
         """See to it that a worker ends, which has been told so."""
         self._ending.add(process)
         with contextlib.suppress(RuntimeError):  # The program is ending: `close` comes next.
             threading.Thread(target=self._wait, args=(process,), daemon=True).start()
 
-    def _wait(self, process: "subprocess.Popen[bytes]") -> None:
+    def _wait(self, process: subprocess.Popen[bytes]) -> None:
         try:
             process.wait(0.5)
         except subprocess.TimeoutExpired:

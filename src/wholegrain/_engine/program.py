@@ -138,6 +138,16 @@ class Program:
         """How much memory the rest of a copy takes."""
         return self.nbytes - sum(aligned(part.nbytes) for part in self.parts if part.is_object)
 
+    def copy_at(
+        self,
+        *,
+        inline: bytes | None = None,
+        region: int | None = None,
+        shared: memory.Handle | None = None,
+    ) -> ProgramCopy:
+        """Say where workers find a copy that was made."""
+        return ProgramCopy(self.pickle_nbytes, self.parts, inline, region, shared)
+
     def pieces(self, *, objects: bool = True) -> list[tuple[int, Any]]:
         """Return all parts of a copy, with or without objects, and at which byte they start."""
         pieces: list[tuple[int, Any]] = []

@@ -76,7 +76,12 @@ class ProcessIterator(DatasetIterator[T]):
     def _connect(self) -> RemoteIterator[T]:
         if self._closed:
             raise closed_error()
-        from wholegrain._engine.remote import RemoteIterator  # Only where there are workers.
+        # Only where there are workers. The rest is imported, and the pipeline packed, while the
+        # process that starts them starts itself.
+        from wholegrain._engine.launcher import get_launcher
+
+        get_launcher()
+        from wholegrain._engine.remote import RemoteIterator
 
         self._remote = RemoteIterator(
             self._program(), initial_state=self._start_state, **self._settings
