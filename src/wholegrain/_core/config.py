@@ -4,18 +4,16 @@ Values live in the object. The environment gives their initial values, as `GRAIN
 Command-line flags are not needed. A program that uses absl may set them as `--grain_<name>`.
 """
 
-import dataclasses
 import os
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class UnknownOptionError(AttributeError, ValueError):
     """There is no option of that name."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Option:
+class _Option(NamedTuple):
     kind: type
     default: Any
     choices: tuple[Any, ...] = ()

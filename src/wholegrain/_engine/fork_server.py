@@ -291,8 +291,7 @@ def serve(descriptor: str, parent: str, preload: str) -> NoReturn:
     for name in preload.split(","):
         with contextlib.suppress(Exception):  # If a worker needs it, it says what is wrong.
             importlib.import_module(name)
-    # What is there now will not be garbage; and looking for it would unshare its memory.
-    gc.collect()
+    # What is there now will not be garbage: looking for it takes time, and would unshare memory.
     gc.freeze()
     gc.enable()  # It was off while modules were imported, which makes that quicker.
     server.serve()

@@ -16,7 +16,6 @@ import mmap
 import os
 import pickle
 import queue
-import random
 import signal
 import socket
 import sys
@@ -57,7 +56,7 @@ _MAX_STRING = 1 << 12
 _REPORT_EVERY_S = 0.25
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, repr=False)  # Every worker waits until the class is made.
 class Start:
     """The first message: all that a worker has to know."""
 
@@ -137,9 +136,9 @@ def _adopt(start: Start) -> None:
         os.chdir(start.directory)
     set_up.run(start.set_up)
     # Forked from one process, all workers would draw the same numbers.
-    random.seed()
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed()
+    for name in ("random", "numpy.random"):
+        if name in sys.modules:
+            sys.modules[name].seed()
 
 
 def leave(code: int) -> NoReturn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wholegrain._core.state import WrongStateError, copy_state, joined
 from wholegrain._core.tracebacks import keep_user_frames
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 InitFn = Callable[[int, int], None]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Caps:
+class Caps(NamedTuple):
     """What workers may take.
 
     Args:

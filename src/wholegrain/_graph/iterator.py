@@ -13,7 +13,7 @@ from wholegrain._core.errors import add_stage_note, has_stage_note
 from wholegrain._core.names import transform_name
 from wholegrain._core.state import joined, number_of, part_of
 from wholegrain._core.types import State, T
-from wholegrain._graph import run, saving
+from wholegrain._graph import run
 from wholegrain._graph.clocked_iterators import with_clock
 
 if TYPE_CHECKING:
@@ -168,12 +168,16 @@ class DatasetIterator(abc.ABC, Generic[T]):
 
     async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Take the state now, and return a coroutine that writes it into `directory`."""
+        from wholegrain._graph import saving
+
         text = saving.state_text(self.get_state())
         files = {saving.state_filename(): text, **saving.pipeline_file(self)}
         return saving.write_files(files, directory)
 
     async def load(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Return a coroutine that reads the state from `directory` and goes there."""
+        from wholegrain._graph import saving
+
         return saving.read_state(self, directory)
 
     def _get_next_index(self) -> int:

@@ -8,8 +8,7 @@ without workers in which the state a number of elements further on is a matter o
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 from wholegrain._core.types import State
 from wholegrain._graph.nodes.batch import BatchIterDataset
@@ -52,8 +51,7 @@ def elements_read(state: Any) -> int | None:
     return None if None in counts else sum(counts)  # type: ignore[arg-type]
 
 
-@dataclasses.dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """What one stage does to positions.
 
     A class of datasets says so in its attribute `_step`, or None if an instance does not have one.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Mapping
@@ -47,7 +46,7 @@ class ShardedIterDataset(InterleaveIterDataset[T]):
         self._num_workers = num_workers
         if sequential:
             # Where each worker stands in its part says nothing about the whole.
-            self._stage = dataclasses.replace(self._stage, position="own")
+            self._stage = self._stage._replace(position="own")
 
     def open(self) -> DatasetIterator[T]:
         return ShardedDatasetIterator(self, run.current())

@@ -11,7 +11,7 @@ from wholegrain._graph.observed import Observed
 from wholegrain.options import DatasetOptions
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RunContext:
     """One run of a pipeline.
 
@@ -26,8 +26,8 @@ class RunContext:
     options: DatasetOptions = dataclasses.field(default_factory=DatasetOptions)
     worker_index: int = 0
     worker_count: int = 1
-    observed: Observed = dataclasses.field(default_factory=Observed, compare=False)
-    watch: tracking.Watch | None = dataclasses.field(default=None, compare=False)
+    observed: Observed = dataclasses.field(default_factory=Observed)
+    watch: tracking.Watch | None = None
 
 
 _PLAIN_RUN = RunContext()

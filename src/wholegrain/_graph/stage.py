@@ -1,11 +1,9 @@
 """What of a transformation a saved position depends on."""
 
-import dataclasses
-from typing import Literal
+from typing import Literal, NamedTuple
 
 
-@dataclasses.dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """Says what a checkpoint has to know of a dataset's class, as its attribute `_stage`.
 
     Settings are named as the attributes that hold them, without the underscore.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wholegrain._core.config import config
 from wholegrain._core.events import is_traced
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
 _HAS_TELEMETRY = os.environ.get("ENABLE_PYGRAIN_PROMETHEUS_TELEMETRY", "").lower() == "true"
 
 
-@dataclasses.dataclass(frozen=True)
-class Aims:
+class Aims(NamedTuple):
     """What a run is watched for.
 
     Args:
