@@ -915,6 +915,7 @@ static PyMethodDef methods[] = {
 };
 
 int add_rows(PyObject *module);     /* in `_native_rows.c` */
+int add_states(PyObject *module);   /* in `_native_states.c` */
 int add_tfrecord(PyObject *module); /* in `_native_tfrecord.c` */
 
 static int
@@ -925,7 +926,7 @@ exec_module(PyObject *module)
         return -1;
     const int failed = PyModule_AddObjectRef(module, "Bins", bins);
     Py_DECREF(bins);
-    return failed || add_rows(module) || add_tfrecord(module) ? -1 : 0;
+    return failed || add_rows(module) || add_states(module) || add_tfrecord(module) ? -1 : 0;
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, exec_module}, {0, NULL}};

@@ -46,6 +46,14 @@ class NativeLibrary(Protocol):
     @property
     def Rows(self) -> type: ...
 
+    @property
+    def ChunkPlace(self) -> type: ...
+
+    @property
+    def KeptPlace(self) -> type: ...
+
+    def copy_state(self, state: Any, /) -> Any: ...
+
     def Bins(
         self,
         features: tuple[tuple[Any, ...], ...],

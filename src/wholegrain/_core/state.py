@@ -1,39 +1,33 @@
 """States: small trees of numbers that say where an iterator stands."""
 
-import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from wholegrain._core import native
 
-def copy_state(state: Any) -> Any:
+
+def python_copy_state(state: Any) -> Any:
     """Return a state that shares nothing with `state` which could change."""
     # Most of a state is numbers: they are not worth a call each.
     if type(state) is dict:
         copy = state.copy()
         for key, value in state.items():
             if type(value) is dict or type(value) is list:
-                copy[key] = copy_state(value)
+                copy[key] = python_copy_state(value)
         return copy
     if type(state) is list:
         return [
-            copy_state(value) if type(value) is dict or type(value) is list else value
+            python_copy_state(value) if type(value) is dict or type(value) is list else value
             for value in state
         ]
     return state
 
 
-def copier(state: Any) -> Callable[[], Any]:
-    """Return a function without arguments that copies `state`, as often as it is called.
-
-    It is worth it for a state that is kept for a while: whether there is anything in it that
-    could change is looked up once.
-    """
-    if type(state) is dict and not any(type(v) is dict or type(v) is list for v in state.values()):
-        return state.copy
-    return functools.partial(copy_state, state)
+copy_state: Callable[[Any], Any] = getattr(native.lib, "copy_state", python_copy_state)
+"""The same, quicker: in C, if there is the extension."""
 
 
 class WrongStateError(ValueError, KeyError):

@@ -188,33 +188,36 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
 
     def _state(self) -> State:
         """Return the state; slots without a number have not been opened yet."""
-        slots, numbers = self._slots, self._numbers
-        if None in slots:
-            none_left = self._next_dataset >= self._num_datasets
-            states = [
-                copy_state(last) if iterator is None else iterator.get_state()
-                for iterator, last in zip(slots, self._last_states, strict=True)
-            ]
-            exhausted = [
-                int(iterator is None and (none_left or slot < len(numbers)))
-                for slot, iterator in enumerate(slots)
-            ]
-        else:
-            states = [iterator.get_state() for iterator in slots]  # type: ignore[union-attr]
-            exhausted = [0] * len(slots)
+        states: list[State | None] = []
+        has_ended = False
+        # Neither a comprehension nor `None in slots`: each is a call or two more for a state.
+        for iterator in self._slots:
+            if iterator is None:
+                has_ended = True
+                states.append(copy_state(self._last_states[len(states)]))
+            else:
+                states.append(iterator.get_state())
         future_states = self._future_states
         state: State = {
             "next_index_in_cycle": self._next_slot,
             "next_index_in_datasets": self._next_dataset,
-            "iterators_in_use_indices": numbers.copy(),
+            "iterators_in_use_indices": self._numbers.copy(),
             "iterators_in_use_states": states,
-            "exhausted": exhausted,
+            "exhausted": self._exhausted() if has_ended else [0] * len(states),
             "future_states": copy_state(future_states) if future_states else {},
         }
         ended = self._ended_datasets
         if ended and max(ended) >= self._next_dataset:
             state["ended_datasets"] = sorted(self._ended_datasets)
         return state
+
+    def _exhausted(self) -> list[int]:
+        """Return for each slot whether its dataset has ended, and no other takes its place."""
+        none_left = self._next_dataset >= self._num_datasets
+        return [
+            int(iterator is None and (none_left or slot < len(self._numbers)))
+            for slot, iterator in enumerate(self._slots)
+        ]
 
     def check_state(self, state: State) -> None:
         numbers, states, ended = (

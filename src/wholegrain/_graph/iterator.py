@@ -248,10 +248,14 @@ class TransformIterator(DatasetIterator[T]):
         self.context = run.current()
 
     def get_state(self) -> State:
-        if not self.state_fields:
+        fields = self.state_fields
+        if not fields:
             return self.parent.get_state()
+        if len(fields) == 1:  # As most have: a dict that is made at once is made sooner.
+            name = fields[0]
+            return {"parent": self.parent.get_state(), name: getattr(self, name)}
         state: State = {"parent": self.parent.get_state()}
-        for name in self.state_fields:
+        for name in fields:
             state[name] = getattr(self, name)
         return state
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from wholegrain._core.place import KeptPlace
 from wholegrain._core.state import copy_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
@@ -20,7 +21,7 @@ def check_buffer_size(size: int) -> None:
         )
 
 
-class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
+class ThreadPrefetchDatasetIterator(KeptPlace, DatasetIterator[T]):
     """A position in what a thread runs ahead: that of the last element handed out.
 
     Args:
@@ -32,6 +33,8 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
     keeps_time = True
     closes_when_dropped = False  # It would wait for its thread.
 
+    _state = KeptPlace.kept_state  # Of the last element handed out; None if the parent's is it.
+
     def __init__(self, parent: Any, prefetch_buffer_size: int) -> None:
         super().__init__((parent,))
         check_buffer_size(prefetch_buffer_size)
@@ -40,7 +43,7 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
         self._keeps_state = getattr(parent, "moves_at_end", True)
         self._background: Background | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
-        self._state: Any = None  # Of the last element handed out; None if the parent's is it.
+        self._state = None
         self._count = 0
         self._count_is_known = True
         self._closed = False
@@ -141,12 +144,6 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
             raise closed_error()
         if self._buffer_size and self._background is None:
             self._start()
-
-    def get_state(self) -> State:
-        if self._background is None and self._state is None:
-            state: State = self.parent.get_state()
-            return state
-        return copy_state(self._state)  # type: ignore[no-any-return]
 
     def check_state(self, state: State) -> None:
         check_state_of(self.parent, state)

@@ -1,10 +1,11 @@
 """Sequences packed into rows of a fixed length, so that little of them is padding."""
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from wholegrain._core.state import WrongStateError, copier
+from wholegrain._core.place import KeptPlace
+from wholegrain._core.state import WrongStateError
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
@@ -122,12 +123,16 @@ class BestFitPackIterDataset(_PackIterDataset):
     _best_fit = True
 
 
-class PackingDatasetIterator(TransformIterator[Row]):
+class PackingDatasetIterator(KeptPlace, TransformIterator[Row]):
     """A position among the rows of a packed batch.
 
     The state holds no elements: a restored iterator packs the batch again, from the parent's
     state before its first element, and goes on at `next_row`.
     """
+
+    _start = KeptPlace.kept_state
+    _next_row = KeptPlace.first_number
+    _counter = KeptPlace.second_number  # rows handed out, over all batches
 
     def __init__(
         self,
@@ -145,8 +150,8 @@ class PackingDatasetIterator(TransformIterator[Row]):
         self._group_by_feature = group_by_feature
         # Two batches are in use: one is filled, one is handed out. A third may still be held.
         self._memory = RecycledArrays(max_spare=3 * 3 * len(plan.features))
-        self._next_row = 0
-        self._counter = 0  # rows handed out, over all batches
+        self.state_keys = ("parent", "next_row", "counter")
+        self._next_row = self._counter = 0
         self._forget_batches()
 
     def _forget_batches(self) -> None:
@@ -156,8 +161,8 @@ class PackingDatasetIterator(TransformIterator[Row]):
         self._waiting: list[Any] = []  # elements that are not yet in a row
         # The parent's states before the first element of the batch that is being handed out
         # (between batches: the next one), of the one that is being filled, and of `_waiting`.
-        # The first one is asked for by users, and may be asked for often.
-        self._start: Callable[[], State] = self.parent.get_state
+        # None where it is the state in which the parent is now.
+        self._start = None
         self._filling_start: State | None = None
         self._waiting_start: State | None = None
 
@@ -171,7 +176,7 @@ class PackingDatasetIterator(TransformIterator[Row]):
             self._counter += 1
             if self._next_row == len(self._order):
                 self._emitting = None
-                self._start = self._copies_of(self._filling_start)
+                self._start = self._filling_start
                 self._next_row = 0
             return row
         except Exception as error:
@@ -183,7 +188,7 @@ class PackingDatasetIterator(TransformIterator[Row]):
         while self._waiting or self._read():
             if self._filling is None:
                 self._start_filling()
-                self._start = self._copies_of(self._filling_start)
+                self._start = self._filling_start
             assert self._filling is not None
             self._filling.add(self._waiting)
             if self._waiting:
@@ -232,9 +237,6 @@ class PackingDatasetIterator(TransformIterator[Row]):
             )
         self._emitting = packed
 
-    def _copies_of(self, start: State | None) -> Callable[[], State]:
-        return self.parent.get_state if start is None else copier(start)
-
     def get_packed_batch_size_bytes(self) -> int:
         """Return the memory that the rows of one packed batch take.
 
@@ -248,9 +250,6 @@ class PackingDatasetIterator(TransformIterator[Row]):
                 " `next` before."
             )
         return batch.nbytes
-
-    def get_state(self) -> State:
-        return {"parent": self._start(), "next_row": self._next_row, "counter": self._counter}
 
     def check_state(self, state: State) -> None:
         self.check_parts(state, "parent", "next_row", "counter")

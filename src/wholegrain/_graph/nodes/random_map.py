@@ -9,7 +9,7 @@ from wholegrain import transforms
 from wholegrain._core.names import transform_name
 from wholegrain._core.rng import RngPool
 from wholegrain._core.tracebacks import keep_user_frames
-from wholegrain._core.types import Indices, T
+from wholegrain._core.types import Indices, State, T
 from wholegrain._graph.element_iterator import ElementIterator
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.kinds import (
@@ -135,6 +135,10 @@ class RandomMapDatasetIterator(ElementIterator[T]):
 
     def counted(self, count: int) -> None:
         self.index_for_rng += count
+
+    def get_state(self) -> State:
+        # What follows from `state_fields`, sooner: it may be asked for after every step.
+        return {"parent": self.parent.get_state(), "index_for_rng": self.index_for_rng}
 
     def _get_next_index(self) -> int:
         return self.index_for_rng

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wholegrain._core import events
+from wholegrain._core.place import ChunkPlace
 from wholegrain._core.spec import nbytes
 from wholegrain._core.state import WrongStateError, index_of, joined
 from wholegrain._core.tracebacks import keep_user_frames
@@ -63,7 +64,7 @@ class PrefetchIterDataset(IterNode[T]):
         )
 
 
-class PrefetchDatasetIterator(DatasetIterator[T]):
+class PrefetchDatasetIterator(ChunkPlace, DatasetIterator[T]):
     """A position in a MapDataset: the next index to give.
 
     It holds one chunk of elements at a time. Missing elements are left out when a chunk
@@ -92,7 +93,7 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
     def _stand_at(self, index: int) -> None:
         self._elements: Sequence[T] = ()
         self._sparse_chunk: Sequence[T | None] | None = None  # With the missing elements.
-        self._positions: list[int] | None = None  # Where in it the others stand.
+        self._next_indices = None  # A list, empty until it is asked for, where some are missing.
         self._cursor = 0
         self._count = 0
         self._base = index  # The index of the first element of the chunk.
@@ -136,7 +137,7 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
             # They are read again: what they were given to may have changed them in place.
             index, behind = self._next_index(), self._end
             self._elements, self._count, self._cursor = (), 0, 0
-            self._sparse_chunk, self._positions = None, None
+            self._sparse_chunk, self._next_indices = None, None
             self._base = self._end = index
             self._retried_until = max(self._retried_until, behind)
 
@@ -154,7 +155,7 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
             raise closed_error()
         start = self._end
         self._elements, self._count, self._cursor = (), 0, 0
-        self._sparse_chunk, self._positions, self._base = None, None, start
+        self._sparse_chunk, self._next_indices, self._base = None, None, start
         if self._failure is not None:
             failure, self._failure = self._failure, None
             self._end = self._base = start + 1
@@ -224,7 +225,7 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         if not ends_window:
             self._watch.see(len(chunk), missing)
         if missing:
-            self._sparse_chunk = chunk
+            self._sparse_chunk, self._next_indices = chunk, []
             chunk = kept
         self._elements, self._count = chunk, len(chunk)  # type: ignore[assignment]
 
@@ -295,17 +296,13 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
     # The position.
 
     def _next_index(self) -> int:
-        chunk = self._sparse_chunk
-        if chunk is None or not self._cursor:
+        chunk, indices = self._sparse_chunk, self._next_indices
+        if chunk is None or indices is None:
             return self._base + self._cursor
-        if self._positions is None:
-            self._positions = [place for place, e in enumerate(chunk) if e is not None]
-        return self._base + self._positions[self._cursor - 1] + 1
-
-    def get_state(self) -> State:
-        if self._sparse_chunk is None:
-            return {"next_index": self._base + self._cursor}
-        return {"next_index": self._next_index()}
+        if not indices:
+            behind = enumerate(chunk, self._base + 1)
+            indices += [self._base, *(index for index, e in behind if e is not None)]
+        return indices[self._cursor]
 
     def set_state(self, state: State) -> None:
         self.check_state(state)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from wholegrain._core.permute import shuffle_indices
-from wholegrain._core.state import WrongStateError, copy_state
+from wholegrain._core.place import KeptPlace
+from wholegrain._core.state import WrongStateError
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
@@ -45,14 +46,19 @@ class WindowShuffleIterDataset(OneParentIterNode[T]):
         return f"WindowShuffleIterDataset(window_size={self._window_size})"
 
 
-class WindowShuffleDatasetIterator(TransformIterator[T]):
+class WindowShuffleDatasetIterator(KeptPlace, TransformIterator[T]):
     """A position in a window, and where that window starts in the parent."""
+
+    _window_start = KeptPlace.kept_state
+    _window_index = KeptPlace.first_number
+    _pos_in_window = KeptPlace.second_number
 
     def __init__(self, parent: DatasetIterator[T], window_size: int, seed: int) -> None:
         super().__init__(parent)
         self._window_size = window_size
         self._seed = seed
         self._window: list[T] = []  # In the order in which they are given.
+        self.state_keys = ("parent_window_start_state", "window_index", "pos_in_window")
         self._window_start = parent.get_state()
         self._window_index = 0
         self._pos_in_window = 0
@@ -60,7 +66,7 @@ class WindowShuffleDatasetIterator(TransformIterator[T]):
 
     def __next__(self) -> T:
         try:
-            position = self._pos_in_window
+            position: int = self._pos_in_window
             if position >= len(self._window):
                 if self._is_last:
                     raise StopIteration
@@ -108,13 +114,6 @@ class WindowShuffleDatasetIterator(TransformIterator[T]):
         self._window_start = window_start
         self._pos_in_window = 0
         self._is_last = False
-
-    def get_state(self) -> State:
-        return {
-            "parent_window_start_state": copy_state(self._window_start),
-            "window_index": self._window_index,
-            "pos_in_window": self._pos_in_window,
-        }
 
     def check_state(self, state: State) -> None:
         self.check_parts(state, "parent_window_start_state", "window_index", "pos_in_window")
