@@ -11,6 +11,7 @@ native = Extension(
     "wholegrain._core._native",
     sources=[
         "src/wholegrain/_core/_native.c",
+        "src/wholegrain/_core/_native_columns.c",
         "src/wholegrain/_core/_native_rows.c",
         "src/wholegrain/_core/_native_states.c",
         "src/wholegrain/_core/_native_tfrecord.c",

@@ -304,6 +304,95 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
             list(ParquetIterDataset(path))
 
 
+def test_texts_and_binary_values_are_those_of_arrow(tmp_path: Path) -> None:
+    texts = [["", "Grüße", "漢字 🌾", "x" * 1000][i % 4] for i in range(40)]
+    stored = [text.encode() for text in texts]
+    some = [None if i % 7 == 3 else text for i, text in enumerate(texts)]
+    columns: dict[str, list[Any]] = {
+        "t": texts,
+        "large": texts,
+        "b": stored,
+        "large_b": stored,
+        "some": some,
+    }
+    columns |= {"empty": [""] * 40, "category": texts}
+    category = pa.dictionary(pa.int32(), pa.string())
+    data = table(columns, large=pa.large_string(), large_b=pa.large_binary(), category=category)
+    ds: Any = ParquetIterDataset(write_parquet(tmp_path / "a", data, 9))
+    expected = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    assert list(ds) == expected
+    assert type(next(iter(ds))["b"]) is bytes
+    check_iter_dataset(ds)
+    it = iter(ds)
+    it.set_state({"row_group": 2, "index_within_row_group": 4})
+    assert list(it) == expected[22:]
+
+
+def test_rows_and_batches_may_take_turns(tmp_path: Path) -> None:
+    it: Any = iter(ParquetIterDataset(write_parquet(tmp_path / "a", numbers(0, 30), 20)))
+    assert next(it) == {"x": 0, "t": "text 0"}
+    assert it.take_stacked(2)["t"].tolist() == ["text 1", "text 2"]
+    assert next(it) == {"x": 3, "t": "text 3"}
+    it.put_back(1)
+    assert it.take_stacked(1)["t"].tolist() == ["text 3"]
+    assert it.get_state() == {"row_group": 0, "index_within_row_group": 4}
+
+
+@pytest.mark.parametrize("group", [0, 1])
+def test_text_that_is_no_text_is_an_error_that_names_the_file(tmp_path: Path, group: int) -> None:
+    values = [b"good"] * 8
+    values[4 * group + 2] = b"bad \xff"
+    column = pa.array(values, pa.binary()).cast(pa.string(), safe=False)
+    path = tmp_path / "damaged"
+    pq.write_table(pa.table({"t": column}), path, row_group_size=4)
+    it = iter(ParquetIterDataset(path))
+    for _ in range(4 * group):
+        next(it)
+    with pytest.raises((ValueError, pa.ArrowException), match=rf"damaged', row group {group}.*bad"):
+        next(it)
+
+
+@pytest.mark.usefixtures("reads_ahead")
+def test_an_error_in_the_first_row_group_names_the_file(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "damaged", numbers(0, 10))
+    content = bytearray(path.read_bytes())
+    content[4:12] = b"\xff" * 8
+    path.write_bytes(content)
+    it = iter(ParquetIterDataset(path))
+    for _ in range(2):
+        with pytest.raises((ValueError, OSError), match=r"damaged', row group 0"):
+            next(it)
+        assert it.get_state() == {"row_group": 0, "index_within_row_group": 0}
+
+
+def test_a_report_knows_all_rows(tmp_path: Path) -> None:
+    count = 3000
+    ds = ParquetIterDataset(write_parquet(tmp_path / "a", numbers(0, count), 2000))
+    it = iter(ds)
+    for given in range(1, count + 1):
+        assert next(it)["x"] == given - 1
+        assert it.get_state()["index_within_row_group"] == (given - 1) % 2000 + 1
+        if given in (10, 2000, 2500, count):
+            (stage,) = it.report().stages
+            assert stage.elements == given
+    assert list(it) == []
+    report = it.report()
+    (stage,) = report.stages
+    assert stage.elements == count
+    assert not stage.is_estimated
+    assert stage.seconds == pytest.approx(report.wait_seconds)
+    assert report.wait_seconds > 0
+    assert report.loop_seconds >= 0
+    assert it.report().loop_seconds == report.loop_seconds  # It is over.
+
+
+def test_a_report_of_rows_in_workers_knows_them_too(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "a", numbers(0, 300), 50)
+    it = iter(ParquetIterDataset(path).mp_prefetch(wg.MultiprocessingOptions(num_workers=2)))
+    assert len(list(it)) == 300
+    assert it.report().stage("parquet").elements == 300
+
+
 def test_a_closed_iterator_keeps_its_state(path: Path) -> None:
     it = iter(ParquetIterDataset(path))
     next(it)

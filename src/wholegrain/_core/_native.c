@@ -914,6 +914,7 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+int add_columns(PyObject *module);  /* in `_native_columns.c` */
 int add_rows(PyObject *module);     /* in `_native_rows.c` */
 int add_states(PyObject *module);   /* in `_native_states.c` */
 int add_tfrecord(PyObject *module); /* in `_native_tfrecord.c` */
@@ -926,7 +927,9 @@ exec_module(PyObject *module)
         return -1;
     const int failed = PyModule_AddObjectRef(module, "Bins", bins);
     Py_DECREF(bins);
-    return failed || add_rows(module) || add_states(module) || add_tfrecord(module) ? -1 : 0;
+    if (failed || add_columns(module) || add_rows(module))
+        return -1;
+    return add_states(module) || add_tfrecord(module) ? -1 : 0;
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, exec_module}, {0, NULL}};

@@ -10,13 +10,38 @@
 #define GROWS_ABOVE 5
 
 typedef struct {
+    PyObject *name;
+    PyObject *values; /* an iterator */
+    iternextfunc next;
+} Column;
+
+/* What rows are made of. Who makes one holds it: what a column does might set other rows. */
+typedef struct {
+    Py_ssize_t holders;
+    PyObject *model; /* a row without values, or NULL */
+    Py_ssize_t width;
+    Column columns[];
+} Columns;
+
+typedef struct {
     PyObject_HEAD
-    PyObject *names;   /* tuple of str, or NULL before the first `set_rows` */
-    PyObject *columns; /* tuple of iterators */
-    PyObject *model;   /* a row without values, or NULL */
+    Columns *columns; /* NULL before the first `set_rows` */
     Py_ssize_t left;
     Py_ssize_t given; /* since `set_rows` */
 } Rows;
+
+static void
+let_go(Columns *columns)
+{
+    if (!columns || --columns->holders)
+        return;
+    for (Py_ssize_t i = 0; i < columns->width; i++) {
+        Py_XDECREF(columns->columns[i].name);
+        Py_XDECREF(columns->columns[i].values);
+    }
+    Py_XDECREF(columns->model);
+    PyMem_Free(columns);
+}
 
 PyDoc_STRVAR(rows_doc,
              "A base class whose `next` gives the rows that were last set by `set_rows`.\n\n"
@@ -27,19 +52,21 @@ static int
 rows_traverse(Rows *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE((PyObject *)self));
-    Py_VISIT(self->names);
-    Py_VISIT(self->columns);
-    Py_VISIT(self->model);
+    if (self->columns) {
+        Py_VISIT(self->columns->model);
+        for (Py_ssize_t i = 0; i < self->columns->width; i++)
+            Py_VISIT(self->columns->columns[i].values);
+    }
     return 0;
 }
 
 static int
 rows_clear(Rows *self)
 {
-    Py_CLEAR(self->names);
-    Py_CLEAR(self->columns);
-    Py_CLEAR(self->model);
+    Columns *columns = self->columns;
+    self->columns = NULL;
     self->left = 0;
+    let_go(columns);
     return 0;
 }
 
@@ -54,24 +81,28 @@ rows_dealloc(Rows *self)
     Py_DECREF(type);
 }
 
-/* The next row, or NULL with an exception: there has to be one. */
+/* The next value of a column, or NULL with an exception: there has to be one. */
 static PyObject *
-make_row(PyObject *names, PyObject *columns, PyObject *model)
+next_value(const Column *column)
 {
-    PyObject *row = model ? PyDict_Copy(model) : PyDict_New();
-    const Py_ssize_t width = PyTuple_Size(names);
+    PyObject *value = column->next(column->values);
+    if (!value && (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_StopIteration)))
+        PyErr_SetString(PyExc_ValueError, "a column has fewer values than there are rows");
+    return value;
+}
+
+/* The next row, or NULL with an exception. */
+static PyObject *
+make_row(const Columns *columns)
+{
+    PyObject *row = columns->model ? PyDict_Copy(columns->model) : PyDict_New();
     if (!row)
         return NULL;
-    for (Py_ssize_t i = 0; i < width; i++) {
-        PyObject *value = PyIter_Next(PyTuple_GetItem(columns, i));
-        if (!value) {
-            if (!PyErr_Occurred())
-                PyErr_SetString(PyExc_ValueError, "a column has fewer values than there are rows");
-            Py_DECREF(row);
-            return NULL;
-        }
-        const int failed = PyDict_SetItem(row, PyTuple_GetItem(names, i), value);
-        Py_DECREF(value);
+    const Column *end = columns->columns + columns->width;
+    for (const Column *column = columns->columns; column < end; column++) {
+        PyObject *value = next_value(column);
+        const int failed = !value || PyDict_SetItem(row, column->name, value);
+        Py_XDECREF(value);
         if (failed) {
             Py_DECREF(row);
             return NULL;
@@ -101,15 +132,10 @@ rows_next(Rows *self)
 {
     if (self->left <= 0 && has_row(self) <= 0)
         return NULL;
-    /* Held, because what a column does might set other rows. */
-    PyObject *names = self->names, *columns = self->columns, *model = self->model;
-    Py_INCREF(names);
-    Py_INCREF(columns);
-    Py_XINCREF(model);
-    PyObject *row = make_row(names, columns, model);
-    Py_DECREF(names);
-    Py_DECREF(columns);
-    Py_XDECREF(model);
+    Columns *columns = self->columns;
+    columns->holders++;
+    PyObject *row = make_row(columns);
+    let_go(columns);
     if (row) {
         self->left--;
         self->given++;
@@ -138,6 +164,49 @@ rows_take(Rows *self, PyObject *argument)
     return taken;
 }
 
+/* A row of these names without values, or NULL with an exception. */
+static PyObject *
+make_model(PyObject *names)
+{
+    PyObject *model = PyDict_New();
+    for (Py_ssize_t i = 0; model && i < PyTuple_Size(names); i++)
+        if (PyDict_SetItem(model, PyTuple_GetItem(names, i), Py_None))
+            Py_CLEAR(model);
+    return model;
+}
+
+/* Columns to make rows of, or NULL with an exception. */
+static Columns *
+make_columns(PyObject *names, PyObject *values)
+{
+    const Py_ssize_t width = PyTuple_Size(names);
+    if (PyTuple_Size(values) != width) {
+        PyErr_SetString(PyExc_ValueError, "there are as many names as columns");
+        return NULL;
+    }
+    Columns *columns = PyMem_Calloc(1, sizeof(Columns) + (size_t)width * sizeof(Column));
+    if (!columns) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    columns->holders = 1;
+    columns->width = width;
+    int failed = width > GROWS_ABOVE && !(columns->model = make_model(names));
+    for (Py_ssize_t i = 0; !failed && i < width; i++) {
+        Column *column = &columns->columns[i];
+        column->name = Py_NewRef(PyTuple_GetItem(names, i));
+        column->values = PyObject_GetIter(PyTuple_GetItem(values, i));
+        failed = !column->values;
+        if (!failed)
+            column->next = (iternextfunc)PyType_GetSlot(Py_TYPE(column->values), Py_tp_iternext);
+    }
+    if (failed) {
+        let_go(columns);
+        return NULL;
+    }
+    return columns;
+}
+
 PyDoc_STRVAR(rows_set_doc,
              "set_rows(names, columns, count)\n\n"
              "Give `count` rows of these columns: iterables in the order of `names`.");
@@ -145,44 +214,17 @@ PyDoc_STRVAR(rows_set_doc,
 static PyObject *
 rows_set(Rows *self, PyObject *args)
 {
-    PyObject *names, *columns;
+    PyObject *names, *values;
     Py_ssize_t count;
-    if (!PyArg_ParseTuple(args, "O!O!n", &PyTuple_Type, &names, &PyTuple_Type, &columns, &count))
+    if (!PyArg_ParseTuple(args, "O!O!n", &PyTuple_Type, &names, &PyTuple_Type, &values, &count))
         return NULL;
-    const Py_ssize_t width = PyTuple_Size(columns);
-    if (PyTuple_Size(names) != width) {
-        PyErr_SetString(PyExc_ValueError, "there are as many names as columns");
+    Columns *before = self->columns, *columns = make_columns(names, values);
+    if (!columns)
         return NULL;
-    }
-    PyObject *iterators = PyTuple_New(width);
-    for (Py_ssize_t i = 0; iterators && i < width; i++) {
-        PyObject *iterator = PyObject_GetIter(PyTuple_GetItem(columns, i));
-        if (!iterator || PyTuple_SetItem(iterators, i, iterator))
-            Py_CLEAR(iterators);
-    }
-    if (!iterators)
-        return NULL;
-    PyObject *model = NULL;
-    if (width > GROWS_ABOVE) {
-        model = PyDict_New();
-        for (Py_ssize_t i = 0; model && i < width; i++)
-            if (PyDict_SetItem(model, PyTuple_GetItem(names, i), Py_None))
-                Py_CLEAR(model);
-        if (!model) {
-            Py_DECREF(iterators);
-            return NULL;
-        }
-    }
-    PyObject *old_names = self->names, *old_columns = self->columns, *old_model = self->model;
-    Py_INCREF(names);
-    self->names = names;
-    self->columns = iterators;
-    self->model = model;
+    self->columns = columns;
     self->left = count;
     self->given = 0;
-    Py_XDECREF(old_names);
-    Py_XDECREF(old_columns);
-    Py_XDECREF(old_model);
+    let_go(before);
     Py_RETURN_NONE;
 }
 

@@ -5,6 +5,7 @@ environment variable `WHOLEGRAIN_PURE=1` leaves the extension out on purpose.
 """
 
 import os
+from collections.abc import Iterator
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -45,6 +46,12 @@ class NativeLibrary(Protocol):
 
     @property
     def Rows(self) -> type: ...
+
+    def Numbers(self, array: npt.NDArray[Any], scalar: type, /) -> Iterator[Any]: ...
+
+    def Texts(
+        self, offsets: Any, content: Any, start: int, stop: int, is_wide: bool, is_text: bool, /
+    ) -> Iterator[Any]: ...
 
     @property
     def ChunkPlace(self) -> type: ...

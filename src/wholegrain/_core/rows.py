@@ -74,6 +74,9 @@ else:
     # In C no bytecode runs for a row: `next` on what derives from it is a C call.
     Rows = PythonRows if native.lib is None else native.lib.Rows
 
+MADE_TOGETHER = _BLOCK if Rows is PythonRows else 1
+"""How many rows are made when one is asked for."""
+
 
 def make_rows(names: Sequence[str], columns: Sequence[Iterable[Any]]) -> list[Row]:
     """Return the rows of columns of equal length."""

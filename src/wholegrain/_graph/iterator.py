@@ -46,6 +46,9 @@ class DatasetIterator(abc.ABC, Generic[T]):
     keeps_time: ClassVar[bool] = False
     """Whether it notes by itself, for reports, how long it waits for what comes next."""
 
+    keeps_time_alone: ClassVar[bool] = False
+    """Whether it does so in a run in which there is no other iterator."""
+
     observed_times: Any = None
     """What was seen of it, where it keeps time."""
 

@@ -104,7 +104,7 @@ class Observed:
         self._places: dict[int, str] = {}
         self._named: list[Any] = []  # Kept, so that nothing else gets their numbers.
         self._clockable = False  # Whether there are iterators to put clocks around.
-        self._is_alone = False  # Whether the output is the only one there is.
+        self.is_alone = False  # Whether the output is the only one there is, and keeps time.
         self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
         # Clocks around the stages of the iterators.
         self.clocks_on = False
@@ -147,7 +147,9 @@ class Observed:
         self._output = weakref.ref(iterator)
         self._adopt(iterator, dataset)
         self._clockable = any(not it.keeps_time for it in self._iterators)
-        self._is_alone = len(self._iterators) == 1 and not self._clockable
+        if len(self._iterators) == 1:
+            self.is_alone = all(it.keeps_time or it.keeps_time_alone for it in self._iterators)
+            self._clockable = not self.is_alone
         if self._clockable and not _keeps_time(iterator):
             self.switch(NOW_AND_THEN, time.perf_counter())  # Nobody will say when else.
 
@@ -273,7 +275,7 @@ class Observed:
             times.reading += spent
         else:
             times.waited += spent
-        if self._is_alone:
+        if self.is_alone:
             if start - self._left_at < _IDLE_S:
                 self.loop += start - self._left_at
             self.wait += spent
@@ -411,7 +413,7 @@ class Observed:
     def _since_left(self, now: float) -> float:
         """Return the training loop's time since it last had to wait, if it has gone on since."""
         output = self._output()
-        if not self._is_alone or not self._left_at or now - self._left_at > _IDLE_S:
+        if not self.is_alone or not self._left_at or now - self._left_at > _IDLE_S:
             return 0.0
         # It is in the middle of a chunk, unless it has come to the end.
         return now - self._left_at if getattr(output, "_cursor", 0) else 0.0

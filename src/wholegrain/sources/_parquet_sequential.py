@@ -1,47 +1,78 @@
 """The row groups of one Parquet file in order, the next one read while rows are handed out."""
 
+import functools
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 from wholegrain._core import tree
+from wholegrain._core.columns import values_of
 from wholegrain._core.rows import Row
 from wholegrain._core.stack import stack
 from wholegrain.sources._arrow import Form, Values, common_forms, plain, to_values
+from wholegrain.sources._arrow_texts import TextColumn, text_columns
 from wholegrain.sources._parquet_reader import ParquetFileReader
 
 # Smaller row groups are read sooner than they are given to another thread, and of larger ones
 # there should not be two in memory.
 _LEAST_BYTES_AHEAD = 100_000
 _MOST_BYTES_AHEAD = 64_000_000
+# A table, and those of its columns that need no conversion.
+_Decoded = tuple[Any, dict[str, TextColumn]]
 # Waiting so long is more than waking up takes.
 _LONG_S = 0.001
+
+
+class Column(Protocol):
+    """A column of a row group."""
+
+    @property
+    def values(self) -> Values:
+        """All of its values."""
+        ...
+
+    def behind(self, start: int) -> Iterable[Any]:
+        """Return the values from `start` on, one by one."""
+        ...
+
+
+class ArrayColumn:
+    """A column whose values are in an array."""
+
+    def __init__(self, values: Values) -> None:
+        self.values = values
+
+    def behind(self, start: int) -> Iterable[Any]:
+        """Return the values from `start` on, one by one."""
+        return values_of(self.values[start:])
 
 
 class RowGroup:
     """The decoded columns of a row group, of which rows are made as they are needed."""
 
-    def __init__(self, names: tuple[str, ...], values: list[Values], num_rows: int) -> None:
-        self._names = names
-        self._values = values
+    def __init__(self, columns: Mapping[str, Column], num_rows: int) -> None:
+        self._columns = columns
         self.num_rows = num_rows
+
+    @functools.cached_property
+    def _arrays(self) -> dict[str, Values]:
+        return {name: column.values for name, column in self._columns.items()}
 
     def batch(self, start: int, stop: int) -> Row | None:
         """Return rows `start` to `stop - 1` stacked as `batch` stacks them; None if it cannot."""
-        columns = dict(zip(self._names, self._values, strict=True))
         try:
-            batch: Row = tree.map_leaves(lambda column: _stacked(column[start:stop]), columns)
+            batch: Row = tree.map_leaves(lambda values: _stacked(values[start:stop]), self._arrays)
         except Exception:
             return None  # The rows themselves show what is wrong with them.
         return batch
 
-    def behind(self, start: int) -> tuple[tuple[str, ...], tuple[Values, ...], int]:
+    def behind(self, start: int) -> tuple[tuple[str, ...], tuple[Iterable[Any], ...], int]:
         """Return the names, the columns and the number of the rows from `start` on."""
-        values = tuple(column[start:] for column in self._values)
-        return self._names, values, self.num_rows - start
+        columns = tuple(column.behind(start) for column in self._columns.values())
+        return tuple(self._columns), columns, self.num_rows - start
 
 
 def _stacked(values: Values) -> Any:
@@ -60,32 +91,40 @@ class SequentialReader:
     def __init__(self, path: str, **read_kwargs: Any) -> None:
         self._reader = ParquetFileReader(path, **read_kwargs)
         self.piece_rows = self._reader.piece_rows
-        self._forms: Mapping[str, Form] = common_forms([self._reader])
+        self._has_given = False  # a row group, so that there are rows to hand out meanwhile
         self._pool: ThreadPoolExecutor | None = None
-        self._ahead: tuple[int, int, Future[Any]] | None = None  # with the process it belongs to
+        # A process, which row group it reads ahead, and what it will be.
+        self._ahead: tuple[int, int, Future[_Decoded]] | None = None
+
+    @functools.cached_property
+    def _forms(self) -> Mapping[str, Form]:
+        return common_forms([self._reader])
 
     def row_group(self, piece: int) -> RowGroup:
         """Return the rows of a row group."""
-        table = self._table(piece)
-        names = tuple(self._reader.types)
+        forms = self._forms  # The first time that takes a while, in which others may decode.
+        table, texts = self._decoded(piece)
+        columns: dict[str, Column] = {}
         with self._reader.explained(f", row group {piece}"):
-            values = [
-                to_values(plain(table.column(name)), self._forms.get(name, Form.AS_IS))
-                for name in names
-            ]
-        return RowGroup(names, values, table.num_rows)
+            for name in self._reader.types:
+                columns[name] = texts.get(name) or ArrayColumn(
+                    to_values(plain(table.column(name)), forms.get(name, Form.AS_IS))
+                )
+        self._has_given = True
+        return RowGroup(columns, table.num_rows)
 
-    def _table(self, piece: int) -> Any:
+    def _decoded(self, piece: int) -> _Decoded:
         ahead, self._ahead = self._ahead, None
         if ahead is None or ahead[:2] != (os.getpid(), piece):
-            return self._reader.read_whole(piece)
-        table = ahead[2]
+            return _decode(self._reader, piece)
+        decoded = ahead[2]
         asked = time.monotonic()
         try:
-            return table.result()
+            return decoded.result()
         finally:
             # Where decoding takes longer than handing out, Arrow may use more threads for it.
-            self._reader.use_threads = time.monotonic() - asked > _LONG_S
+            is_late = time.monotonic() - asked > _LONG_S
+            self._reader.use_threads = is_late and self._has_given
 
     def start_reading(self, piece: int) -> None:
         """Read a row group in the background, if that pays."""
@@ -95,13 +134,13 @@ class SequentialReader:
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="wholegrain-parquet")
-            self._reader.use_threads = False
+            self._reader.use_threads = not self._has_given
         started = threading.Event()
-        table = self._pool.submit(_read, self._reader, piece, started)
+        decoded = self._pool.submit(_decode, self._reader, piece, started)
         # A thread that does not wait keeps the other from starting for 5 ms, in which all of
         # the rows may be gone.
         started.wait()
-        self._ahead = (os.getpid(), piece, table)
+        self._ahead = (os.getpid(), piece, decoded)
 
     def close(self) -> None:
         """Close the file."""
@@ -110,6 +149,10 @@ class SequentialReader:
         self._reader.close()
 
 
-def _read(reader: ParquetFileReader, piece: int, started: threading.Event) -> Any:
-    started.set()
-    return reader.read_whole(piece)
+def _decode(
+    reader: ParquetFileReader, piece: int, started: threading.Event | None = None
+) -> _Decoded:
+    if started is not None:
+        started.set()
+    table = reader.read_whole(piece)
+    return table, text_columns(table)

@@ -18,6 +18,7 @@ from wholegrain._graph.stage import Stage
 from wholegrain.sources import _paths
 from wholegrain.sources._errors import missing_file
 from wholegrain.sources._optional import require
+from wholegrain.sources._row_times import TIMED_ROWS, RowTimes
 
 if TYPE_CHECKING:
     from wholegrain.sources._parquet_sequential import RowGroup, SequentialReader
@@ -94,6 +95,8 @@ class ParquetIterDataset(IterNode[Row]):
 class ParquetDatasetIterator(Rows, DatasetIterator[Row]):
     """A position in a Parquet file, which is opened for the first row."""
 
+    keeps_time_alone = True
+
     def __init__(
         self, path: str, read_kwargs: dict[str, Any], group_slices: Sequence[slice] = ()
     ) -> None:
@@ -106,6 +109,7 @@ class ParquetDatasetIterator(Rows, DatasetIterator[Row]):
         self._reader: SequentialReader | None = None
         self._closed = False
         self._rows: RowGroup | None = None  # of the row group
+        self._times: RowTimes | None = None  # if the run consists of nothing but these rows
         # The next row is row `_first + rows_given` of a row group, or the first of the next one
         # that has any.
         self._stand_at(_sliced(range(sys.maxsize), group_slices)[0], 0)
@@ -147,16 +151,58 @@ class ParquetDatasetIterator(Rows, DatasetIterator[Row]):
     def more_rows(self) -> bool:
         """Go on to rows that follow; return whether there are any."""
         try:
-            return self._more_rows()
+            if self.observed is None or not self.observed.is_alone:
+                return self._more_rows()
+            return self._more_rows_noted()
         except Exception as error:
             keep_user_frames(error)
             raise
+
+    def _more_rows_noted(self) -> bool:
+        """Do that, and note for the report how long it takes."""
+        if self._times is None:
+            self._times = RowTimes(self.observed, self.observed_as)
+        times = self._times
+        self.tell_report()
+        with times.reading():
+            found = self._more_rows()
+        if not found:
+            self._stand_at(self._group, self._index)
+        elif times.asks_for_clock:
+            self._time_rows(times)
+        return found
+
+    def _time_rows(self, times: RowTimes) -> None:
+        group, index = self._group, self._index
+        if self._rows is None or self._rows.num_rows - index < TIMED_ROWS:
+            return
+        try:
+            with times.timing():
+                self.take(TIMED_ROWS)
+        finally:
+            self._stand_at(group, index)
+        self._more_rows()
+
+    @property
+    def _cursor(self) -> int:
+        return self.rows_given  # By which a report knows whether it is on its way.
+
+    def tell_report(self) -> None:
+        """Have the report know of all rows that were given."""
+        if self._times is not None:
+            self._times.note(self.rows_given)
+
+    def get_report(self) -> Any:
+        self.tell_report()
+        return super().get_report()
 
     def _more_rows(self) -> bool:
         if self._closed:
             raise closed_error()
         if self._reader is None:
             self._reader = self._open()
+            if self._following(self._group) is not None and self._group in self._groups:
+                self._reader.start_reading(self._group)
         group, index = self._group, self._index
         if self._rows is None:
             if not self._groups:
