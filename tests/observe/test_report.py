@@ -144,6 +144,52 @@ def test_names_what_workers_are_slow_at() -> None:
     assert it.report().stage("map(decode)").seconds >= decode
 
 
+def test_what_workers_read_is_counted_once() -> None:
+    ds: Any = wg.MapDataset.range(128).map(Costs("decode", 2)).batch(4)
+    ds = ds.to_iter_dataset(wg.ReadOptions(num_threads=0))
+    it = iter(ds.mp_prefetch(wg.MultiprocessingOptions(num_workers=2)))
+    list(it)
+    report = it.report()
+    assert report.stage("range").elements == 128
+    assert report.stage("map(decode)").elements == 128
+    assert report.stage("batch(4)").elements == 32
+    assert report.stage("to_iter_dataset").elements == 32
+    # The worker reads by itself, so that nothing waits in front of what it does.
+    assert report.stages[report.limiting].name == "map(decode)"
+    it.close()
+
+
+def test_names_what_workers_are_slow_at_however_many_there_are() -> None:
+    no_threads = wg.ReadOptions(num_threads=0)
+    ds = wg.MapDataset.range(100_000).map(Costs("read", 1)).to_iter_dataset(no_threads)
+    ds = ds.map(Costs("decode", 6)).batch(4)
+    options = wg.MultiprocessingOptions(num_workers="auto", max_workers=2)
+    it = iter(ds.mp_prefetch(options).map(lambda batch: batch))
+    _taken(it, 60)
+    report = it.report()
+    assert report.stages[report.limiting].name == "map(decode)"
+    assert report.stage("map(decode)").runs_in == "workers"
+    assert report.stage("batch(4)").elements
+    assert report.start_seconds > 0
+    decode, read = report.stage("map(decode)").seconds, report.stage("map(read)").seconds
+    assert decode / (decode + read) == pytest.approx(6 / 7, abs=0.15)
+    it.close()
+    assert it.report().stage("map(decode)").seconds >= decode
+
+
+def test_what_a_worker_said_is_kept_when_it_has_gone() -> None:
+    no_threads = wg.ReadOptions(num_threads=0)
+    ds: Any = wg.MapDataset.range(100_000).map(Costs("decode", 5)).to_iter_dataset(no_threads)
+    it = iter(ds.mp_prefetch(wg.MultiprocessingOptions(num_workers="auto", max_workers=2)))
+    wg.multiprocessing.set_worker_count(it, 2)
+    _taken(it, 300)
+    with_two = it.report().stage("map(decode)").seconds
+    wg.multiprocessing.set_worker_count(it, 1)
+    _taken(it, 100)
+    assert it.report().stage("map(decode)").seconds >= with_two > 0
+    it.close()
+
+
 def test_a_slow_training_loop_is_the_bottleneck() -> None:
     ds: Any = wg.MapDataset.range(10_000).to_iter_dataset().map(lambda x: x + 1).batch(8)
     it = iter(ds)

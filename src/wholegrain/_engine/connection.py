@@ -139,7 +139,7 @@ class Connection:
         elif kind == worker.HELLO:
             self.worker_pid = message[1]
         elif kind == worker.REPORT:
-            self.report = message[1]
+            self.report = message[1] or self.report
         else:
             if kind == worker.RECORDS:
                 for number, layout in message[2]:

@@ -112,6 +112,7 @@ class Crew:
         self._selector = _Selector()
         self._early_deaths = 0
         self._last_exit = ""
+        self._reports: dict[int, Any] = {}
         # The current observation.
         self._since: float | None = None
         self._waited = 0.0
@@ -265,7 +266,19 @@ class Crew:
 
     # Ends.
 
+    def reports(self) -> dict[int, Any]:
+        """Return what workers last said of themselves, by the numbers of their processes.
+
+        Those that have gone are among them.
+        """
+        for member in self.members:
+            connection = member.connection
+            if connection.worker_pid is not None and connection.report is not None:
+                self._reports[connection.worker_pid] = connection.report
+        return self._reports
+
     def _remove(self, member: Member) -> list[Stretch]:
+        self.reports()  # This one's is the last.
         self.members.remove(member)
         self._selector.unregister(member.connection.socket)
         member.connection.close()
@@ -331,6 +344,7 @@ class Crew:
 
     def close(self) -> None:
         """End all workers, without waiting for them."""
+        self.reports()
         for member in list(self.members):
             member.connection.close()
         self.members = []

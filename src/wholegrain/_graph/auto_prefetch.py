@@ -106,7 +106,8 @@ class AutoPrefetchIterator(DatasetIterator[T]):
         try:
             stretched = self._stretched
             if stretched is None:
-                stretched = self._start()
+                with self._context.observed.starting():
+                    return next(self._start())
             return next(stretched)
         except Exception as error:
             wait_if_exiting()  # Sockets are closed in the middle of anything.
@@ -198,12 +199,19 @@ class AutoPrefetchIterator(DatasetIterator[T]):
         self._here._set_next_index(index)
         self.set_state(self._here.get_state())
 
+    def tell_report(self) -> None:
+        """Pass on what the workers last said of themselves."""
+        if self._crew is not None:
+            for pid, report in self._crew.reports().items():
+                self._context.observed.hear(self._dataset, pid, report)
+
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         if self._stretched is not None:
             self._stretched.close()
+            self.tell_report()
         self._here.close()
 
     def __str__(self) -> str:
@@ -271,8 +279,10 @@ def _open_in_worker(
 ) -> StretchIterator:
     tracking.set_up_worker(number)
     # Each is the only one: positions are those of the whole.
-    with run.entered(run.RunContext(options=context.options, watch=context.watch)):
+    alone = run.RunContext(options=context.options, observed=context.observed, watch=context.watch)
+    with run.entered(alone):
         iterator = dataset.__iter__()
+    context.observed.be_output(iterator, dataset)
     reader: Any = iterator
     while not isinstance(reader, StretchReadIterator):
         (reader,) = reader._parents

@@ -154,8 +154,11 @@ def _with_clocks(dataset: MapDataset[Any], observed: Observed) -> MapDataset[Any
         places = [observed.place_of(stage) for stage in row]
         return _ClockedRow(row[::-1], places[::-1], _with_clocks(row[-1].parent, observed))
     if _is_ours(dataset) and dataset.parents:
+        # What was put in front of a stage for workers is known by the place of that stage, whose
+        # elements it hands on.
+        counts = all(observed.place_of(parent) != place for parent in dataset.parents)
         parents = [_with_clocks(parent, observed) for parent in dataset.parents]
-        dataset = dataset.with_parents(parents)
+        return _Clocked(dataset.with_parents(parents), place, counts)
     return _Clocked(dataset, place)
 
 
@@ -164,12 +167,13 @@ def _is_ours(dataset: Any) -> bool:
 
 
 class _Clocked(MapDataset[T]):
-    """A stage with a clock around it."""
+    """A stage with a clock around it, which counts its elements too, as a rule."""
 
-    def __init__(self, stage: MapDataset[T], place: str) -> None:
+    def __init__(self, stage: MapDataset[T], place: str, counts: bool = True) -> None:
         super().__init__()
         self._stage = stage
         self._place = place
+        self._counts = counts
 
     def _timed(self, read: Callable[[Any], Any], what: Any, wrap: bool) -> Any:
         notes = _notes.get(_thread())
@@ -185,7 +189,7 @@ class _Clocked(MapDataset[T]):
         outside[0] += own
         outside[1] += computing
         notes.below = outside
-        counted = [elements] if wrap else elements
+        counted = None if not self._counts else [elements] if wrap else elements
         notes.note(self._place, max(0.0, own - below[0]), computing - below[1], counted)
         return elements
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections import deque
 from typing import Any
@@ -16,6 +17,7 @@ from wholegrain._graph.nodes.read_ahead import PrefetchDatasetIterator, Prefetch
 from wholegrain._graph.positions import CountedStates, read_until
 
 _LARGEST_CHUNK = 1024
+_REPORT_EVERY_S = 0.1
 
 
 class StretchReadIterDataset(PrefetchIterDataset[T]):
@@ -131,9 +133,11 @@ class StretchIterator:
         self._has_ended = False
         self._is_astray = False  # Whether the state is not what follows from the count.
         self._is_over = False
-        next_into = getattr(iterator, "next_into", None)
-        if next_into is not None:
-            self.next_into = lambda empty: self._make(lambda: next_into(empty))
+        self._report_at = 0.0
+        made: Any = iterator
+        if hasattr(made, "next_into"):
+            # Looked up each time: there may be a clock around it for a while.
+            self.next_into = lambda empty: self._make(lambda: made.next_into(empty))
 
     def __next__(self) -> Any:
         return self._make(self._iterator.__next__)
@@ -170,6 +174,17 @@ class StretchIterator:
             self._stop()
             self._is_over = True
             raise StretchOver
+
+    def get_report(self) -> Any:
+        """Return what was seen of the run; None if that was told just before.
+
+        A stretch takes some milliseconds, and at the end of each one it is asked for.
+        """
+        now = time.perf_counter()
+        if now < self._report_at:
+            return None
+        self._report_at = now + _REPORT_EVERY_S
+        return self._iterator.get_report()
 
     def get_state(self) -> Any:
         if not self._is_astray and not self._reader.has_missed:

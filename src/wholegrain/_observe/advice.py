@@ -56,8 +56,8 @@ def _advice(place: Place, lane: Lane, places: list[Place], idles: bool, share: f
     is_read = any(p.ahead == READERS and place.key.startswith(f"{p.key}.") for p in places)
     wanted = max(1, min(processors, math.ceil(1 / max(1 - share, 0.02))))
     workers = f"`mp_prefetch(MultiprocessingOptions(num_workers={wanted}))`"
-    if type(place.dataset).__name__ == "AutoPrefetchIterDataset":
-        return ["To see what its workers do, run it with a fixed number of them."]
+    if place.ahead == WORKERS and not _is_known(place, lane):
+        return ["Nothing is known yet of what its workers do: ask again after more elements."]
     if place.ahead is not None:
         line = (
             "Handing elements over takes most of the time: hand over fewer and larger ones, for"
@@ -90,6 +90,11 @@ def _advice(place: Place, lane: Lane, places: list[Place], idles: bool, share: f
     return lines
 
 
+def _is_known(place: Place, lane: Lane) -> bool:
+    """Whether anything is known of those who run ahead behind a stage."""
+    return any(own for key, own in lane.own.items() if key.startswith(f"{place.key}."))
+
+
 def _advice_for_workers(places: list[Place], idles: bool, processors: int) -> list[str]:
     counts = [getattr(p.dataset, "_num_workers", None) for p in places if p.ahead == WORKERS]
     count = next((number for number in counts if number is not None), None)
@@ -101,6 +106,8 @@ def _advice_for_workers(places: list[Place], idles: bool, processors: int) -> li
         return [line]
     if count is not None and count < processors:
         return [f"Use more workers: {count} are at work, and there are {processors} processors."]
+    if count is None:
+        return ["As many workers as help are found: only less work, or more machines, would help."]
     line = (
         f"There are as many workers as processors ({processors}): only less work, or more"
         " machines, would help."

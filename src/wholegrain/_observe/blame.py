@@ -149,9 +149,7 @@ def _divide(
     stages: dict[str, Times],
     lane: Lane,
 ) -> None:
-    spent = {
-        key: lane.own[key] + lane.waited[key] + stages.get(key, Times()).reading for key in keys
-    }
+    spent = {key: lane.own[key] + lane.waited[key] + _reading(stages, key) for key in keys}
     whole = sum(spent.values())
     if whole <= 0:
         return
@@ -160,7 +158,11 @@ def _divide(
         handed_on = amount * (spent[key] - lane.own[key]) / whole
         if handed_on > 0:
             behind = list(_lane_of(by_key[key], by_key))
-            if sum(lane.own[other] + lane.waited[other] for other in behind) > 0:
+            if sum(lane.own[k] + lane.waited[k] + _reading(stages, k) for k in behind) > 0:
                 _divide(behind, handed_on, by_key, stages, lane)
             else:
                 lane.blame[key] += handed_on
+
+
+def _reading(stages: dict[str, Times], key: str) -> float:
+    return stages.get(key, Times()).reading
