@@ -3,7 +3,8 @@
     python benchmarks/report_cost.py [seconds]
 
 Prints the ratio of the processor time per element, with and without. A process each runs them, in
-turn, so that what else the machine does hits both.
+turn, so that what else the machine does hits both. Two processes that do the same differ by a few
+percent, so there are several pairs of them, and the error of their mean says what it is worth.
 """
 
 import argparse
@@ -23,7 +24,7 @@ import wholegrain as wg
 _ROWS = np.zeros((4096, 64), np.float32)
 # Whether threads read is decided while they run, by what reads take: no two runs are alike.
 _HERE = wg.ReadOptions(num_threads=0)
-_PAIRS = 5
+_PAIRS = 12
 
 
 def _plus_one(x: Any) -> Any:
@@ -103,12 +104,16 @@ class _Process:
         self._process.communicate()
 
 
-def _ratio(name: str, seconds: float) -> tuple[float, float]:
-    # Two processes that do the same differ by a few percent: several pairs of them.
-    spent = [pair for _ in range(_PAIRS) for pair in _costs(name, seconds / _PAIRS)]
+def _ratio(name: str, seconds: float) -> tuple[float, float, float]:
+    pairs = [_costs(name, seconds / _PAIRS) for _ in range(_PAIRS)]
+    spent = [round_ for pair in pairs for round_ in pair]
     # All rounds for what is done now and then; the middle one for what is always there.
-    whole = sum(on for on, _ in spent) / sum(off for _, off in spent)
-    return whole, statistics.median(on / off for on, off in spent)
+    error = statistics.stdev(_whole(pair) for pair in pairs) / _PAIRS**0.5
+    return _whole(spent), statistics.median(on / off for on, off in spent), error
+
+
+def _whole(spent: list[tuple[float, float]]) -> float:
+    return sum(on for on, _ in spent) / sum(off for _, off in spent)
 
 
 def _costs(name: str, seconds: float) -> list[tuple[float, float]]:
@@ -133,17 +138,18 @@ def _costs(name: str, seconds: float) -> list[tuple[float, float]]:
 def main() -> None:
     """Measure each pipeline, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("seconds", nargs="?", type=float, default=10.0, help="for each pipeline")
+    parser.add_argument("seconds", nargs="?", type=float, default=24.0, help="for each pipeline")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
         _serve(arguments.serve)
         return
     seconds = arguments.seconds
-    print(f"{'pipeline':<24}{'all':>8}{'median':>8}   processor time with reports / without")
+    columns = f"{'pipeline':<24}{'all':>8}{'+-':>8}{'median':>8}"
+    print(f"{columns}   processor time with reports / without")
     for name in PIPELINES:
-        whole, middle = _ratio(name, seconds)
-        print(f"{name:<24}{whole:>8.3f}{middle:>8.3f}")
+        whole, middle, error = _ratio(name, seconds)
+        print(f"{name:<24}{whole:>8.3f}{error:>8.3f}{middle:>8.3f}", flush=True)
 
 
 if __name__ == "__main__":

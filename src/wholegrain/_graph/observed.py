@@ -27,12 +27,13 @@ from wholegrain._graph.clocked_iterators import (
     replace_methods,
     replaced,
 )
+from wholegrain._graph.pace import Pace
 from wholegrain._graph.tape import tape
 
-_CLOCK_S = 0.8e-6
+_CLOCK_S = 2e-6
 """What a clock around a stage costs for each call."""
 
-_REPLACING_S = 300e-6
+_REPLACING_S = 400e-6
 """What replacing methods and putting them back costs, with what Python has to learn again."""
 
 _SHARE = 0.004
@@ -120,6 +121,7 @@ class Observed:
         self._on_again = 0.0
         self._seconds_on = 0.0
         self._seconds_off = 0.0
+        self._pace = Pace()
         self._seen = 0.0
         self._left_at = 0.0
 
@@ -216,6 +218,7 @@ class Observed:
 
     def switch(self, mode: str, now: float) -> None:
         """Have them always, or for the elements of one chunk, or not."""
+        self._pace.switched(list(self._iterators), self.clocks_on)
         if self.clocks_on:
             self._seconds_on += now - self._since
         elif self._since:
@@ -379,11 +382,11 @@ class Observed:
         """Return what was seen so far, as plain values."""
         now = time.perf_counter()
         on, off = self._seconds_on, self._seconds_off
-        since = max(0.0, max(self._left_at, self._seen) - self._since) if self._since else 0.0
+        last = max(self._left_at, self._seen, self._since)
         if self.clocks_on:
-            on += since
-        else:
-            off += since
+            on += last - self._since
+        elif self._since:
+            off += last - self._since + self._pace.since(list(self._iterators), on, now - last)
         factor = 1 + off / on if on and off else 1.0
         with self.lock:
             stages = {
