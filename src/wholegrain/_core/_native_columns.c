@@ -64,14 +64,10 @@ numbers_dealloc(Numbers *self)
     free_iterator((PyObject *)self);
 }
 
-static PyObject *
-numbers_next(Numbers *self)
+/* Write the next value into a scalar. */
+static void
+move_value(Numbers *self, PyObject *number)
 {
-    if (self->left <= 0)
-        return NULL;
-    PyObject *number = self->alloc(self->scalar, 0);
-    if (!number)
-        return NULL;
     char *value = (char *)number + sizeof(PyObject);
     if (self->size == 8)
         memcpy(value, self->at, 8); /* of a size that is known: one instruction */
@@ -79,7 +75,28 @@ numbers_next(Numbers *self)
         memcpy(value, self->at, (size_t)self->size);
     self->at += self->stride;
     self->left--;
+}
+
+PyObject *
+next_number(PyObject *iterator)
+{
+    Numbers *self = (Numbers *)iterator;
+    PyObject *number = self->left > 0 ? self->alloc(self->scalar, 0) : NULL;
+    if (number)
+        move_value(self, number);
     return number;
+}
+
+/* Make the next number out of one of before; return whether that was possible: nobody else may
+ * hold it, as nobody holds what has been freed and is allocated again. */
+int
+renew_number(PyObject *iterator, PyObject *number)
+{
+    Numbers *self = (Numbers *)iterator;
+    if (self->left <= 0 || Py_TYPE(number) != self->scalar || Py_REFCNT(number) != 1)
+        return 0;
+    move_value(self, number);
+    return 1;
 }
 
 typedef struct {
@@ -165,7 +182,7 @@ static PyType_Slot numbers_slots[] = {
     {Py_tp_new, numbers_new},
     {Py_tp_dealloc, numbers_dealloc},
     {Py_tp_iter, PyObject_SelfIter},
-    {Py_tp_iternext, numbers_next},
+    {Py_tp_iternext, next_number},
     {Py_tp_doc, (void *)numbers_doc},
     {0, NULL},
 };
