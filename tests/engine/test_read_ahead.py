@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.graph.tools import eventually, finishes, our_threads
-from wholegrain._engine import read_ahead
+from wholegrain._engine import reader_count
 from wholegrain._engine.read_ahead import Failure, ReadAhead
 
 Read = Callable[[int, int], Sequence[Any]]
@@ -76,6 +76,36 @@ def test_reads_that_wait_get_threads() -> None:
     assert len(names) > 2
 
 
+def _busy(first: int, last: int) -> list[int]:
+    end = time.thread_time() + 0.002 * (last - first)
+    while time.thread_time() < end:
+        pass
+    return list(range(first, last))
+
+
+@pytest.mark.parametrize("is_crowded", [False, True])
+def test_where_processors_are_taken_the_consumer_computes(is_crowded: bool) -> None:
+    readers = set()
+
+    def read(first: int, last: int) -> list[int]:
+        readers.add(threading.current_thread())
+        return _busy(first, last)
+
+    assert _all(_reader(read, 100, is_crowded=is_crowded), 100) == list(range(100))
+    assert (readers == {threading.current_thread()}) == is_crowded
+
+
+def test_where_processors_are_taken_reads_that_wait_get_threads_all_the_same() -> None:
+    readers = set()
+
+    def read(first: int, last: int) -> list[int]:
+        readers.add(threading.current_thread())
+        return _sleepy(first, last)
+
+    assert _all(_reader(read, 100, is_crowded=True), 100) == list(range(100))
+    assert len(readers) > 2
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_number_of_threads_may_change_at_any_time(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -92,7 +122,7 @@ def test_the_number_of_threads_may_change_at_any_time(
         if chance.random() < 0.3:
             reader._hand_over(cost, chunk)
 
-    monkeypatch.setattr(read_ahead._Crew, "learn", learn)
+    monkeypatch.setattr(reader_count.ReaderCount, "learn", learn)
     monkeypatch.setattr(ReadAhead, "_consider_threads", consider_threads)
 
     def read(first: int, last: int) -> list[int]:

@@ -263,3 +263,46 @@ def test_padding_needs_between_one_value_and_a_batch() -> None:
         X.batch_and_pad([], batch_size=2)
     with pytest.raises(ValueError, match="3 values, more than batch_size=2"):
         X.batch_and_pad([1, 2, 3], batch_size=2)
+
+
+def _image(number: int) -> dict[str, Any]:
+    return {"image": np.full((64, 64, 4), number, np.float32), "label": number, "name": f"{number}"}
+
+
+@pytest.mark.parametrize("drop_remainder", [False, True])
+@pytest.mark.parametrize("maps_first", [False, True])
+def test_workers_stack_large_elements_as_they_come(drop_remainder: bool, maps_first: bool) -> None:
+    ds: Any = wg.MapDataset.range(22)
+    ds = ds.map(_image).to_iter_dataset() if maps_first else ds.to_iter_dataset().map(_image)
+    plain = ds.batch(4, drop_remainder=drop_remainder)
+    two = plain.mp_prefetch(wg.MultiprocessingOptions(num_workers=2))
+    check_iter_dataset(two)
+    made = {int(batch["label"][0]): batch for batch in two}
+    # Each worker has every other element.
+    shards = [[_image(n) for n in range(worker, 22, 2)] for worker in range(2)]
+    expected: list[Any] = [
+        shard[start : start + 4] for shard in shards for start in range(0, len(shard), 4)
+    ]
+    expected = [group for group in expected if len(group) == 4 or not drop_remainder]
+    assert len(made) == len(expected)
+    for group in expected:
+        batch = made[group[0]["label"]]
+        np.testing.assert_array_equal(batch["image"], np.stack([one["image"] for one in group]))
+        assert batch["label"].tolist() == [one["label"] for one in group]
+        assert batch["name"].tolist() == [one["name"] for one in group]
+
+
+def test_large_elements_that_do_not_fit_are_refused_in_workers_as_here() -> None:
+    def uneven(number: int) -> Any:
+        return np.zeros((64, 64, 4 if number < 6 else 3))
+
+    plain: Any = wg.MapDataset.range(8).map(uneven).to_iter_dataset().batch(4)
+    messages = []
+    for ds in (plain, plain.mp_prefetch(wg.MultiprocessingOptions(num_workers=1))):
+        it = iter(ds)
+        assert next(it).shape == (4, 64, 64, 4)
+        with pytest.raises(ValueError, match="Cannot batch 4 elements") as caught:
+            next(it)
+        messages.append(str(caught.value))
+        assert list(it) == []
+    assert messages[0] == messages[1]

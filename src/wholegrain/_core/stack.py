@@ -1,6 +1,7 @@
 """A batch out of elements: the leaves at each place of the tree, stacked."""
 
 import contextlib
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -13,6 +14,9 @@ Empty: TypeAlias = Callable[[tuple[int, ...], Any], npt.NDArray[Any]]
 """Gives memory for an array of a shape and a dtype, as `numpy.empty` does."""
 
 _INT64 = np.dtype(np.int64)
+
+# Below that, a call for each array costs more than the caches save.
+_LARGE_BYTES = 1 << 15
 
 # What numpy makes of a list of these it also makes of them one by one.
 _PLAIN = frozenset({float, bool, str, bytes, *(np.dtype(code).type for code in "?bhilqBHILQefd")})
@@ -28,10 +32,14 @@ def stack(elements: Sequence[Any], empty: Empty | None = None) -> Any:
     Raises:
         ValueError: If the elements differ in structure or in the shapes of their arrays.
     """
+    if empty is None:
+        return _stack(elements, _stack_leaves)
+    return _stack(elements, lambda leaves: _stack_leaves_into(leaves, empty))
+
+
+def _stack(elements: Sequence[Any], stack_leaves: Callable[[list[Any]], Any]) -> Any:
     try:
-        if empty is None:
-            return tree.zip_leaves(_stack_leaves, elements)
-        return tree.zip_leaves(lambda leaves: _stack_leaves_into(leaves, empty), elements)
+        return tree.zip_leaves(stack_leaves, elements)
     except ValueError as error:
         raise ValueError(
             f"Cannot batch {len(elements)} elements: {error} All elements of a batch need the same"
@@ -78,6 +86,80 @@ def _stack_leaves_into(leaves: list[Any], empty: Empty) -> npt.NDArray[Any]:
                 np.stack(leaves, out=batch)
             return batch
     return _stack_leaves(leaves)
+
+
+class GrowingBatch:
+    """A batch that is stacked while its elements come.
+
+    A large array is copied when it has just been made, while it is in the processor's cache; and
+    its memory is free again for the next one.
+
+    Args:
+        size: How many elements the batch will have, at most.
+        empty: Where large arrays of the batch come from.
+    """
+
+    def __init__(self, size: int, empty: Empty) -> None:
+        self._size = size
+        self._empty = empty
+        self._elements: list[Any] = []  # With rows of the batch in place of large arrays.
+        self._batches: list[npt.NDArray[Any] | None] = []  # For each place in the tree.
+        self._filled: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._elements)
+
+    def add(self, element: Any) -> None:
+        """Take an element, and copy what is large."""
+        row, places = len(self._elements), itertools.count()
+
+        def put(leaf: Any) -> Any:
+            place = next(places)
+            if not row:
+                self._batches.append(self._batch_of(leaf))
+                self._filled.append(0)
+            batch = self._batches[place] if place < len(self._batches) else None
+            if batch is None or type(leaf) is not np.ndarray:
+                return leaf
+            if leaf.dtype != batch.dtype or leaf.shape != batch.shape[1:]:
+                return leaf
+            np.copyto(batch[row], leaf)
+            self._filled[place] += 1
+            return batch[row]
+
+        # What is wrong with its structure is said when the batch is complete.
+        with contextlib.suppress(Exception):
+            element = tree.map_leaves(put, element)
+        self._elements.append(element)
+
+    def _batch_of(self, leaf: Any) -> npt.NDArray[Any] | None:
+        if not _is_large(leaf) or not leaf.ndim:
+            return None
+        if leaf.dtype.kind not in "biufc" or not leaf.dtype.isnative:
+            return None
+        return self._empty((self._size, *leaf.shape), leaf.dtype)
+
+    def finish(self) -> Any:
+        """Return the batch; raise as `stack` does."""
+        places, count = itertools.count(), len(self._elements)
+
+        def stack_leaves(leaves: list[Any]) -> Any:
+            place = next(places)
+            batch = self._batches[place] if place < len(self._batches) else None
+            if batch is None or self._filled[place] < count:
+                return _stack_leaves_into(leaves, self._empty)
+            return batch if count == self._size else batch[:count]
+
+        return _stack(self._elements, stack_leaves)
+
+
+def has_large_arrays(element: Any) -> bool:
+    """Whether elements like this one should go into a `GrowingBatch`."""
+    return any(map(_is_large, tree.leaves(element)))
+
+
+def _is_large(leaf: Any) -> bool:
+    return type(leaf) is np.ndarray and leaf.nbytes >= _LARGE_BYTES
 
 
 def batch_and_pad(values: Sequence[Any], *, batch_size: int, pad_value: Any = 0) -> Any:

@@ -21,16 +21,16 @@ The order and the position never depend on any of this.
 from __future__ import annotations
 
 import itertools
-import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
 from wholegrain._core.types import T
 from wholegrain._engine.ending import stop_at_exit
-from wholegrain._engine.waiting import voluntary_switches
+from wholegrain._engine.reader_count import Cost, ReaderCount, Waits, timed
+from wholegrain._engine.reader_count import Failure as Failure
+from wholegrain._engine.reader_count import Read as Read
 
 _CHUNK_SECONDS = 1e-3
 """A chunk is made so large that reading it takes about this long."""
@@ -44,23 +44,6 @@ _WAITING_CHUNK_SECONDS = 25e-3
 _CHUNK_BYTES = 32 << 20
 _GROWTH = 8
 
-_WINDOW_SECONDS = 0.05
-"""How long the rate of reading is watched before the number of threads is judged."""
-
-_BETTER = 1.15
-"""More threads have to be this much quicker to stay."""
-
-Read = Callable[[int, int], Sequence[Any]]
-
-
-class Failure:
-    """Stands for a chunk in which an element could not be read."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
 
 class _Ticket:
     """A chunk that somebody reads."""
@@ -70,38 +53,6 @@ class _Ticket:
     def __init__(self, stop: int) -> None:
         self.stop = stop
         self.chunk: Sequence[Any] | Failure | None = None
-
-
-class _Cost:
-    """What reading a chunk took."""
-
-    __slots__ = ("count", "cpu", "wall", "yields")
-
-    def __init__(self, count: int, wall: float, cpu: float, yields: int) -> None:
-        self.count, self.wall, self.cpu, self.yields = count, wall, cpu, yields
-
-    @property
-    def waited(self) -> bool:
-        """Whether most of the time was spent waiting, not computing or being preempted."""
-        return self.cpu < 0.5 * self.wall and self.yields > 0 and self.wall > 1e-4
-
-
-def _timed(
-    read: Read, start: int, stop: int, catch: type[BaseException] = Exception
-) -> tuple[Sequence[Any] | Failure, _Cost]:
-    """Read a chunk, and what it took."""
-    switches = voluntary_switches()
-    cpu = time.thread_time()
-    wall = time.perf_counter()
-    chunk: Sequence[Any] | Failure
-    try:
-        chunk = read(start, stop)
-    except catch as error:
-        # The frames in the traceback hold the consumer: not longer than they have to.
-        chunk = Failure(error.with_traceback(None))
-    wall = time.perf_counter() - wall
-    cpu = time.thread_time() - cpu
-    return chunk, _Cost(stop - start, wall, cpu, voluntary_switches() - switches)
 
 
 class ReadAhead(Generic[T]):
@@ -118,6 +69,8 @@ class ReadAhead(Generic[T]):
         buffer_bytes: How much memory the elements may take that are ready or on their way. There
             may be one in the making and one ready, or two for each thread that waits, whatever
             their size.
+        is_crowded: Whether others keep all the processors busy. Then the consumer itself reads
+            what only has to be computed.
     """
 
     def __init__(
@@ -131,6 +84,7 @@ class ReadAhead(Generic[T]):
         largest_chunk: int,
         size_of: Callable[[Any], int],
         buffer_bytes: int = 64 << 20,
+        is_crowded: bool = False,
     ) -> None:
         self._read = read
         self._stop = stop
@@ -155,7 +109,9 @@ class ReadAhead(Generic[T]):
         self._held = 0
         self._closed = False
         self._employed: set[int] = set()
-        self._crew = _Crew(self._most_threads)
+        self._crew = ReaderCount(self._most_threads)
+        self._is_crowded = is_crowded
+        self._waits = Waits()
 
     # The consumer's side.
 
@@ -216,23 +172,25 @@ class ReadAhead(Generic[T]):
     def _read_here(self) -> tuple[int, Sequence[T] | Failure]:
         start = self._next_start
         stop = min(start + self._chunk_size, self._stop)
-        chunk, cost = _timed(self._read, start, stop)
+        # To ask the system takes as long as some reads: only if this may be about to change.
+        chunk, cost = timed(self._read, start, stop, alone=self._slow_reads > 0)
         self._next_start = self._taken = stop
         self._resize(cost, chunk, _CHUNK_SECONDS, self._largest)
         if self._most_threads and not isinstance(chunk, Failure):
             self._consider_threads(cost, chunk)
         return stop, chunk
 
-    def _consider_threads(self, cost: _Cost, chunk: Sequence[Any]) -> None:
+    def _consider_threads(self, cost: Cost, chunk: Sequence[Any]) -> None:
         """Hand over to threads if reads are slow: twice in a row, since the first opens files."""
         whole_chunk = cost.cpu / cost.count * self._largest
         computed = whole_chunk > 4 * _CHUNK_SECONDS and cost.cpu > 0.5 * _CHUNK_SECONDS
         self._slow_reads = self._slow_reads + 1 if cost.waited or computed else 0
         if self._slow_reads == 2:
             self._slow_reads = 0
-            self._hand_over(cost, chunk)
+            if not self._is_crowded or self._waits.see(cost):
+                self._hand_over(cost, chunk)
 
-    def _hand_over(self, cost: _Cost, chunk: Sequence[Any]) -> None:
+    def _hand_over(self, cost: Cost, chunk: Sequence[Any]) -> None:
         """Let threads read from now on."""
         with self._lock:
             self._quick = False
@@ -273,7 +231,8 @@ class ReadAhead(Generic[T]):
             start, ticket = self._claim(number)
         while ticket is not None:
             # Whatever is raised, the consumer must not wait for it: it will read for itself.
-            chunk, cost = _timed(self._read, start, ticket.stop, BaseException)
+            computes = not self._crew.waiting
+            chunk, cost = timed(self._read, start, ticket.stop, alone=computes, catch=BaseException)
             with self._lock:
                 ticket.chunk = chunk
                 self._learn(cost, chunk)
@@ -303,7 +262,7 @@ class ReadAhead(Generic[T]):
         wanted = number < self._crew.wanted and not self._quick
         return wanted and not self._closed and self._next_start < self._stop
 
-    def _learn(self, cost: _Cost, chunk: Sequence[Any] | Failure) -> None:
+    def _learn(self, cost: Cost, chunk: Sequence[Any] | Failure) -> None:
         """Judge by a chunk how to go on. Called with the lock."""
         if isinstance(chunk, Failure):
             return
@@ -329,7 +288,7 @@ class ReadAhead(Generic[T]):
         fitting = max(fewest, self._buffer_bytes // max(1, nbytes))
         self._most_ahead = min(self._buffer_size, fitting)
 
-    def _thread_chunk(self, cost: _Cost) -> int:
+    def _thread_chunk(self, cost: Cost) -> int:
         """Return how many elements one thread should read at a time."""
         fair = max(1, 2 * self._most_ahead // (3 * max(1, self._crew.wanted)))
         if self._crew.waiting:
@@ -342,7 +301,7 @@ class ReadAhead(Generic[T]):
         return max(1, min(fitting, fair, self._largest))
 
     def _resize(
-        self, cost: _Cost, chunk: Sequence[Any] | Failure, seconds: float, largest: int
+        self, cost: Cost, chunk: Sequence[Any] | Failure, seconds: float, largest: int
     ) -> None:
         """Choose the size of the next chunk by the time and memory that this one took."""
         if isinstance(chunk, Failure):
@@ -355,73 +314,3 @@ class ReadAhead(Generic[T]):
             nbytes = min(_CHUNK_BYTES, self._buffer_bytes) // max(1, self._size_of(chunk[0]))
             size = max(1, min(size, nbytes))
         self._chunk_size = size
-
-
-class _Crew:
-    """How many threads read: watched, tried, and kept where it is quicker."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._most_computing = min(most, os.cpu_count() or 1)
-        self._windows_to_probe = 1
-        self.begin(waiting=False)
-
-    def begin(self, waiting: bool) -> None:
-        """Start over, knowing whether reads wait."""
-        self.waiting = waiting
-        self.wanted = self._most if waiting else min(1, self._most)
-        self._before = 0  # How many there were before a try; 0 if none is under way.
-        self._rate_before = 0.0
-        self._settled = False
-        self._windows = 0
-        self._open_window()
-
-    def _open_window(self) -> None:
-        self._since = time.perf_counter()
-        self._elements = 0
-        self._chunks = 0
-        self._starved = 0
-        self._cpu = 0.0
-        self._wall = 0.0
-
-    def starved(self) -> None:
-        """Note that the consumer had to wait."""
-        self._starved += 1
-
-    def learn(self, cost: _Cost) -> str:
-        """Note a chunk; say "more" if more threads are wanted, "quick" if none may be needed."""
-        self._elements += cost.count
-        self._chunks += 1
-        self._cpu += cost.cpu
-        self._wall += cost.wall
-        elapsed = time.perf_counter() - self._since
-        if elapsed < _WINDOW_SECONDS or self._chunks < 2 * self.wanted:
-            return ""
-        self._windows += 1
-        # While the consumer has enough to do, there is nothing to win.
-        verdict = self._judge(elapsed) if 2 * self._starved >= self._chunks else ""
-        self._open_window()
-        return verdict
-
-    def _judge(self, elapsed: float) -> str:
-        if self.waiting:
-            # Threads that keep a processor busy do not wait any more: look again, less and
-            # less often.
-            if self._cpu > 0.6 * elapsed and self._windows >= self._windows_to_probe:
-                self._windows_to_probe *= 2
-                self.begin(waiting=False)
-                return "quick"
-            return ""
-        if self.wanted == 1 and self._cpu < 0.5 * self._wall:
-            self.begin(waiting=True)
-            return "more"
-        rate = self._elements / elapsed
-        if self._before:
-            if rate < _BETTER * self._rate_before:
-                self.wanted, self._settled = self._before, True
-            self._before = 0
-        if self._settled or self.wanted >= self._most_computing:
-            return "quick"
-        self._before, self._rate_before = self.wanted, rate
-        self.wanted = min(2 * self.wanted, self._most_computing)
-        return "more"

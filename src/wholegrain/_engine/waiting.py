@@ -46,6 +46,18 @@ class Probe:
         return wall > 2e-4 and cpu < 0.5 * wall and voluntary_switches() != self._switches
 
 
+def queued_seconds() -> float:
+    """Return how long this thread was ready to run, but others had the processors.
+
+    On systems that do not tell, 0: then a thread on a busy machine looks like one that waits.
+    """
+    try:
+        with open("/proc/thread-self/schedstat", "rb", buffering=0) as file:
+            return int(file.read(64).split()[1]) * 1e-9
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
 def voluntary_switches() -> int:
     """Count how often this thread has given up the processor to wait for something."""
     try:

@@ -237,6 +237,7 @@ class Worker:
             try:
                 element = advance()
             except StopIteration:
+                self._encoder.abandon()
                 self._flush()
                 self._send_report()
                 self._send(pickle.dumps((END, self._generation, time.perf_counter() - self._begun)))

@@ -5,7 +5,7 @@ from typing import Any
 
 from wholegrain import transforms
 from wholegrain._core.names import transform_name
-from wholegrain._core.stack import Empty, stack
+from wholegrain._core.stack import Empty
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph.element_iterator import ElementIterator
@@ -176,7 +176,8 @@ class _BatchIterator(BatchDatasetIterator[Record[Any]]):
 
     def __next__(self) -> Record[Any]:
         try:
-            return self._batch(self._batch_fn)
+            batch = self._next_batch()
+            return Record(KeylessMetadata(self._last), batch)
         except Exception as error:
             keep_user_frames(error)
             raise
@@ -184,16 +185,14 @@ class _BatchIterator(BatchDatasetIterator[Record[Any]]):
     def next_into(self, empty: Empty) -> Record[Any]:
         if not self._stacks:
             return next(self)
-        return self._batch(lambda elements: stack(elements, empty))
+        batch = self._next_batch_into(empty)
+        return Record(KeylessMetadata(self._last), batch)
 
-    def _batch(self, batch_fn: BatchFn) -> Record[Any]:
-        records = self._members()
-        try:
-            batch = batch_fn([record.data for record in records])
-        except Exception as error:
-            self.explain(error, self._batch_fn)
-            raise
-        return Record(KeylessMetadata(records[-1].metadata), batch)
+    def _take(self, count: int) -> list[Any]:
+        records = self.parent.take(count)
+        if records:
+            self._last = records[-1].metadata
+        return [record.data for record in records]
 
 
 class _LegacyIterator(TransformIterator[Record[Any]]):

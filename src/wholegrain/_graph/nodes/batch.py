@@ -10,8 +10,8 @@ import numpy as np
 
 from wholegrain._core import tree
 from wholegrain._core.errors import add_stage_note
-from wholegrain._core.spec import ShapeDtypeStruct
-from wholegrain._core.stack import Empty, stack
+from wholegrain._core.spec import ShapeDtypeStruct, nbytes
+from wholegrain._core.stack import Empty, GrowingBatch, has_large_arrays, stack
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
@@ -23,6 +23,9 @@ BatchFn = Callable[[Sequence[Any]], Any]
 
 # So many members are asked of the parent at once, at most: more makes a read no cheaper.
 _MEMBERS_PER_READ = 4096
+
+# Of large elements, which are copied one after the other: they should still be in a cache.
+_BYTES_AT_ONCE = 1 << 20
 
 
 def check_batch_size(batch_size: Any) -> int:
@@ -200,6 +203,9 @@ class BatchDatasetIterator(TransformIterator[T]):
         self._drop_remainder = drop_remainder
         self._batch_fn: BatchFn = stack if batch_fn is None else batch_fn
         self._stacks = batch_fn is None
+        self._at_once = (
+            batch_size  # So many members are taken at a time; fewer where they are large.
+        )
         # Some parents have their elements in columns, of which a batch is taken at once.
         self._take_stacked = getattr(parent, "take_stacked", None) if self._stacks else None
 
@@ -209,40 +215,68 @@ class BatchDatasetIterator(TransformIterator[T]):
                 batch: T | None = self._take_stacked(self._batch_size)
                 if batch is not None:
                     return batch
-            members = self._members()
-            try:
-                return self._batch_fn(members)  # type: ignore[no-any-return]
-            except Exception as error:
-                self.explain(error, self._batch_fn)
-                raise
+            return self._next_batch()  # type: ignore[no-any-return]
         except Exception as error:
             keep_user_frames(error)
             raise
 
-    def next_into(self, empty: Empty) -> T:
-        """Return the next batch in memory that `empty` gives, where it can."""
-        if not self._stacks:
-            return next(self)
+    def _next_batch(self) -> Any:
         members = self._members()
         try:
-            return stack(members, empty)  # type: ignore[no-any-return]
+            return self._batch_fn(members)
         except Exception as error:
             self.explain(error, self._batch_fn)
             raise
 
-    def _members(self) -> list[Any]:
-        size, take = self._batch_size, self.parent.take
-        members = take(size)
+    def next_into(self, empty: Empty) -> T:
+        """Return the next batch in memory that `empty` gives, where it can."""
+        return self._next_batch_into(empty) if self._stacks else next(self)
+
+    def _next_batch_into(self, empty: Empty) -> Any:
+        members, batch = self._take(self._at_once), None
+        if members and has_large_arrays(members[0]):
+            self._at_once = min(self._batch_size, max(1, _BYTES_AT_ONCE // nbytes(members[0])))
+            batch = self._grown(members, empty)
+        else:
+            self._at_once = self._batch_size
+            members = self._members(members)
+        try:
+            return stack(members, empty) if batch is None else batch.finish()
+        except Exception as error:
+            self.explain(error, self._batch_fn)
+            raise
+
+    def _grown(self, members: list[Any], empty: Empty) -> GrowingBatch:
+        """Take the rest of a batch, stacking it meanwhile."""
+        batch = GrowingBatch(self._batch_size, empty)
+        while members:
+            for member in members:
+                batch.add(member)
+            missing = self._batch_size - len(batch)
+            members = self._take(min(missing, self._at_once)) if missing else []
+        if missing and self._drop_remainder:
+            raise StopIteration
+        return batch
+
+    def _members(self, members: list[Any] | None = None) -> list[Any]:
+        """Take the members of a batch, or those that follow the first ones."""
+        size = self._batch_size
+        if members is None:
+            members = self._take(size)
         if not members:
             raise StopIteration
         while len(members) < size:
-            more = take(size - len(members))
+            more = self._take(size - len(members))
             if not more:
                 if self._drop_remainder:
                     raise StopIteration
                 break
             members += more
         return members
+
+    def _take(self, count: int) -> list[Any]:
+        """Take so many members, or fewer, or none at the end."""
+        return self.parent.take(count)
 
     @property
     def moves_at_end(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 import time
 import weakref
 from collections.abc import Mapping, Sequence
@@ -86,6 +87,7 @@ class PrefetchDatasetIterator(ChunkPlace, DatasetIterator[T]):
         self._watch = DropWatch(self, context.options)
         count = context.worker_count
         self._buffer_bytes = _BUFFER_BYTES if count == 1 else _BUFFER_BYTES_OF_WORKERS // count
+        self._is_crowded = count > 1 and 2 * count > (os.cpu_count() or 1)
         self._closed = False
         self._reader: ReadAhead[T] | None = None
         self._stand_at(0)
@@ -259,6 +261,7 @@ class PrefetchDatasetIterator(ChunkPlace, DatasetIterator[T]):
             largest_chunk=_LARGEST_CHUNK,
             size_of=nbytes,
             buffer_bytes=self._buffer_bytes,
+            is_crowded=self._is_crowded,
         )
         # The reader's threads must not keep this iterator alive, nor outlive it.
         self._finalizer = weakref.finalize(self, reader.close)
