@@ -218,9 +218,7 @@ class ForkLauncher:
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [theirs.fileno()]))]
             # If the fork server is gone, so is `theirs`: the next read says that it died.
             with contextlib.suppress(ConnectionError):
-                self._control.sendmsg(
-                    [requests.REQUEST.pack(requests.FORK, number, 0)], rights
-                )
+                self._control.sendmsg([requests.REQUEST.pack(requests.FORK, number, 0)], rights)
         return _ForkedWorker(self, number, ours)
 
     def ask(self, request: bytes, number: int, size: int = 0) -> int:
