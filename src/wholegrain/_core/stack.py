@@ -111,26 +111,29 @@ class GrowingBatch:
 
     def add(self, element: Any) -> None:
         """Take an element, and copy what is large."""
-        row, places = len(self._elements), itertools.count()
-
-        def put(leaf: Any) -> Any:
-            place = next(places)
-            if not row:
-                self._batches.append(self._batch_of(leaf))
-                self._filled.append(0)
-            batch = self._batches[place] if place < len(self._batches) else None
-            if batch is None or type(leaf) is not np.ndarray:
-                return leaf
-            if leaf.dtype != batch.dtype or leaf.shape != batch.shape[1:]:
-                return leaf
-            np.copyto(batch[row], leaf)
-            self._filled[place] += 1
-            return batch[row]
-
-        # What is wrong with its structure is said when the batch is complete.
-        with contextlib.suppress(Exception):
-            element = tree.map_leaves(put, element)
+        places = itertools.count()
+        if type(element) is np.ndarray:
+            element = self._put(element, 0)
+        else:
+            # What is wrong with its structure is said when the batch is complete.
+            with contextlib.suppress(Exception):
+                element = tree.map_leaves(lambda leaf: self._put(leaf, next(places)), element)
         self._elements.append(element)
+
+    def _put(self, leaf: Any, place: int) -> Any:
+        """Copy a large array; return the copy, or the leaf where there is no place for it."""
+        if not self._elements:
+            self._batches.append(self._batch_of(leaf))
+            self._filled.append(0)
+        batch = self._batches[place] if place < len(self._batches) else None
+        if batch is None or type(leaf) is not np.ndarray:
+            return leaf
+        row = batch[len(self._elements)]
+        if leaf.dtype != row.dtype or leaf.shape != row.shape:
+            return leaf
+        row[...] = leaf
+        self._filled[place] += 1
+        return row
 
     def _batch_of(self, leaf: Any) -> npt.NDArray[Any] | None:
         if not _is_large(leaf) or not leaf.ndim:

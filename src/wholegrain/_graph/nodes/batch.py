@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import operator
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ _MEMBERS_PER_READ = 4096
 
 # Of large elements, which are copied one after the other: they should still be in a cache.
 _BYTES_AT_ONCE = 1 << 20
+_SECONDS_PER_BYTE = 1e-9  # Several times what a copy takes.
 
 
 def check_batch_size(batch_size: Any) -> int:
@@ -233,12 +235,17 @@ class BatchDatasetIterator(TransformIterator[T]):
         return self._next_batch_into(empty) if self._stacks else next(self)
 
     def _next_batch_into(self, empty: Empty) -> Any:
+        began = time.perf_counter()
         members, batch = self._take(self._at_once), None
+        self._at_once = self._batch_size
         if members and has_large_arrays(members[0]):
-            self._at_once = min(self._batch_size, max(1, _BYTES_AT_ONCE // nbytes(members[0])))
-            batch = self._grown(members, empty)
-        else:
-            self._at_once = self._batch_size
+            size = nbytes(members[0])
+            # What has just been made is copied at once. What lay ready is in no cache anyway.
+            if time.perf_counter() - began > len(members) * size * _SECONDS_PER_BYTE:
+                self._at_once = min(self._batch_size, max(1, _BYTES_AT_ONCE // size))
+            if len(members) < self._batch_size:
+                batch = self._grown(members, empty)
+        if batch is None:
             members = self._members(members)
         try:
             return stack(members, empty) if batch is None else batch.finish()
