@@ -63,6 +63,10 @@ def _check(recipe: Recipe, data: st.DataObject) -> None:
     """Check elements, states, and that each package restores the other's states."""
     theirs, ours = build(grain, recipe), build(wg, recipe)
     elements, states = _run(theirs)
+    if not elements and recipe.contains("iter_repeat"):
+        # How far Grain's parents have gone in epochs without any element follows no rule.
+        assert next(iter(ours), _END) == _END
+        return
     _check_run(iter(ours), elements, states, 0)
     # What a cache holds is not part of its state, so that it may be another after a restore.
     compare_states = not recipe.contains("cache")
