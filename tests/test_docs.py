@@ -18,6 +18,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from tests.s3_server import s3_bucket
+
 _ROOT = Path(__file__).parent.parent
 _PAGES = sorted([*_ROOT.glob("*.md"), *_ROOT.glob("docs/**/*.md")])
 _NOT_RUN = re.compile(r"<!-- not run: .+ -->")
@@ -74,29 +76,10 @@ def _missing(block: _Block) -> list[str]:
 
 
 @pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def s3() -> Iterator[None]:
     """A store with an empty bucket `training`, in a server of its own."""
-    moto = pytest.importorskip("moto.server")
-    boto3 = pytest.importorskip("boto3")
-    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        settings = {
-            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_REGION": "us-east-1",
-            "NO_PROXY": host,
-            "no_proxy": host,
-        }
-        for name, value in settings.items():
-            monkeypatch.setenv(name, value)
-        boto3.client("s3").create_bucket(Bucket="training")
+    with s3_bucket("training"):
         yield
-    finally:
-        server.stop()
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=_name)

@@ -8,39 +8,20 @@ from typing import Any
 import pytest
 
 from tests.cli.tools import complaint, succeed
+from tests.s3_server import s3_bucket
 from tests.sources.files import records, table, write_parquet, write_tfrecord
 
 # The server and the clients are other people's code, with warnings of their own.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-moto: Any = pytest.importorskip("moto.server")
-boto3: Any = pytest.importorskip("boto3")
 pytest.importorskip("obstore")
 pytest.importorskip("pyarrow")
 
 
 @pytest.fixture(name="bucket", scope="module")
 def _bucket() -> Iterator[Any]:
-    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    settings = {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_REGION": "us-east-1",
-        "NO_PROXY": host,
-        "no_proxy": host,
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in settings.items():
-            patch.setenv(name, value)
-        patch.setattr("wholegrain.sources._remote._stores", {})
-        client = boto3.client("s3", endpoint_url=settings["AWS_ENDPOINT_URL"])
-        client.create_bucket(Bucket="inspected")
+    with s3_bucket("inspected") as client:
         yield client
-        server.stop()
 
 
 def test_objects_of_a_store(

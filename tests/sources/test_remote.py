@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.s3_server import s3_bucket
 from tests.sources.files import records, write_arrow, write_parquet, write_tfrecord
 from tests.sources.test_parquet import example
 from wholegrain.experimental import ParquetIterDataset, TFRecordIterDataset
@@ -23,31 +24,11 @@ from wholegrain.testing import check_iter_dataset, check_source
 # The server and the clients are other people's code, with warnings of their own.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-moto: Any = pytest.importorskip("moto.server")
-boto3: Any = pytest.importorskip("boto3")
-
 
 @pytest.fixture(name="bucket", scope="module")
 def _bucket() -> Iterator[Any]:
-    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    settings = {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_REGION": "us-east-1",
-        "NO_PROXY": host,
-        "no_proxy": host,
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in settings.items():
-            patch.setenv(name, value)
-        client = boto3.client("s3", endpoint_url=settings["AWS_ENDPOINT_URL"])
-        client.create_bucket(Bucket="data")
+    with s3_bucket("data") as client:
         yield client
-        server.stop()
 
 
 @pytest.fixture(name="library", params=["obstore", "s3fs"], autouse=True)
