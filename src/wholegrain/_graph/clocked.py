@@ -30,6 +30,12 @@ _SLOW_ELEMENT_S = 20e-6
 _SLOW_STEP_S = 100e-6
 """The same for the clock of the thread's processor time, which is a call of the system."""
 
+_STAGE_COST_S = 20e-6
+"""What the clocks of a stage take, where asking for the processor time is slow."""
+
+_MOST_COST = 0.004
+"""What clocks may take of the time of reading."""
+
 _SIZES_EVERY = 8
 
 
@@ -94,6 +100,9 @@ class ClockedReader:
         most = max((times.elements for _, times in notes.found), default=count)
         if seconds <= most * _SLOW_ELEMENT_S:
             self._clocked_at = self._chunks + min(4 * self._chunks, _ONE_IN)
+        else:
+            cost = _STAGE_COST_S * (len(notes.found) + 2)
+            self._clocked_at = self._chunks + int(cost / (_MOST_COST * seconds))
         self._slow_steps = seconds > most * _SLOW_STEP_S
         with self._observed.lock:
             pending, self._reads.pending = self._reads.pending, 0
