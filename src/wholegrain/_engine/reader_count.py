@@ -98,6 +98,7 @@ class ReaderCount:
         self._rate_before = 0.0
         self._settled = False
         self._windows = 0
+        self._windows_to_try = 0  # Until then, it is known that more threads do not help.
         self._open_window()
 
     def _open_window(self) -> None:
@@ -132,14 +133,18 @@ class ReaderCount:
         before, self._before = self._before, 0
         if before and rate < _BETTER * self._rate_before:
             self.wanted, self.waiting, self._settled = before, False, True
+            self._windows_to_try = 2 * self._windows
             return "quick"
         if self.waiting:
-            # Threads that keep a processor busy do not wait any more.
-            if self._cpu > 0.6 * elapsed and self._may_look_again():
+            # Threads that keep a processor busy do not wait any more: look again, less and
+            # less often.
+            if self._cpu > 0.6 * elapsed and self._windows >= self._windows_to_probe:
+                self._windows_to_probe *= 2
                 self.begin(waiting=False)
                 return "quick"
             return ""
-        if self.wanted == 1 and self._cpu < 0.5 * self._wall and self._may_look_again():
+        waits = self.wanted == 1 and self._cpu < 0.5 * self._wall
+        if waits and self._windows >= self._windows_to_try:
             # For a source, it seems. But it may be for the interpreter's lock.
             self.waiting = True
             return self._try(self._most, rate)
@@ -152,10 +157,3 @@ class ReaderCount:
         self._before, self._rate_before = self.wanted, rate
         self.wanted = count
         return "more"
-
-    def _may_look_again(self) -> bool:
-        """Whether to find out anew if reads wait: less and less often."""
-        if self._windows < self._windows_to_probe:
-            return False
-        self._windows_to_probe = 2 * self._windows + 1
-        return True

@@ -25,7 +25,7 @@ _ONE_IN = 512
 """Of many quick chunks one is read with clocks; and a few of the first."""
 
 _SLOW_ELEMENT_S = 20e-6
-"""Where an element takes longer, clocks cost nothing to speak of: then all chunks are."""
+"""Where an element takes longer, as many chunks are as may cost a little time."""
 
 _SLOW_STEP_S = 100e-6
 """The same for the clock of the thread's processor time, which is a call of the system."""
@@ -70,12 +70,15 @@ class ClockedReader:
         self._chunks = 0
         self._probes = 0
         self._clocked_at = 1  # Behind the first one, which opens files.
+        self._not_before = 0.0  # Where elements take long; others may read at the same time.
         self._slow_steps = False
 
     def read(self, first: int, last: int) -> Sequence[Any]:
         """Read the elements from one position up to another."""
         self._chunks += 1
-        if self._chunks > self._clocked_at:
+        if self._chunks > self._clocked_at and (
+            not self._not_before or time.perf_counter() >= self._not_before
+        ):
             return self._read_clocked(first, last)
         self._reads.pending += last - first
         if last - first == 1:
@@ -100,9 +103,10 @@ class ClockedReader:
         most = max((times.elements for _, times in notes.found), default=count)
         if seconds <= most * _SLOW_ELEMENT_S:
             self._clocked_at = self._chunks + min(4 * self._chunks, _ONE_IN)
+            self._not_before = 0.0
         else:
             cost = _STAGE_COST_S * (len(notes.found) + 2)
-            self._clocked_at = self._chunks + int(cost / (_MOST_COST * seconds))
+            self._not_before = start + cost / _MOST_COST
         self._slow_steps = seconds > most * _SLOW_STEP_S
         with self._observed.lock:
             pending, self._reads.pending = self._reads.pending, 0
