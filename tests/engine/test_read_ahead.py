@@ -91,7 +91,9 @@ def test_where_processors_are_taken_the_consumer_computes(is_crowded: bool) -> N
         readers.add(threading.current_thread())
         return _busy(first, last)
 
-    assert _all(_reader(read, 100, is_crowded=is_crowded), 100) == list(range(100))
+    assert _all(_reader(read, 100, is_crowded=is_crowded, size_of=lambda _: 1 << 20), 100) == list(
+        range(100)
+    )
     assert (readers == {threading.current_thread()}) == is_crowded
 
 

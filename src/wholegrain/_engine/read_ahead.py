@@ -42,6 +42,9 @@ _WAITING_CHUNK_SECONDS = 25e-3
 """The same for chunks that a thread waits for: the others go on meanwhile."""
 
 _CHUNK_BYTES = 32 << 20
+
+_CACHED_BYTES = 1 << 15
+"""Larger elements should be used while they are in a cache; of smaller ones many may lie ready."""
 _GROWTH = 8
 
 
@@ -70,7 +73,7 @@ class ReadAhead(Generic[T]):
             may be one in the making and one ready, or two for each thread that waits, whatever
             their size.
         is_crowded: Whether others keep all the processors busy. Then the consumer itself reads
-            what only has to be computed.
+            large elements that only have to be computed.
     """
 
     def __init__(
@@ -187,7 +190,8 @@ class ReadAhead(Generic[T]):
         self._slow_reads = self._slow_reads + 1 if cost.waited or computed else 0
         if self._slow_reads == 2:
             self._slow_reads = 0
-            if not self._is_crowded or self._waits.see(cost):
+            small = self._size_of(chunk[0]) < _CACHED_BYTES
+            if not self._is_crowded or small or self._waits.see(cost):
                 self._hand_over(cost, chunk)
 
     def _hand_over(self, cost: Cost, chunk: Sequence[Any]) -> None:
