@@ -318,3 +318,18 @@ def test_chunks_stay_small_where_elements_are_large() -> None:
     )
     _all(reader, 200)
     assert max(sizes) == 2
+
+
+def test_slow_reads_that_give_nothing_are_no_error() -> None:
+    def read(first: int, last: int) -> list[int]:
+        time.sleep(0.002)
+        return []
+
+    reader = _reader(read, 20, is_crowded=True)
+    ends = [0]
+    while ends[-1] < 20:
+        end, chunk = reader.next_chunk()
+        assert chunk == []
+        ends.append(end)
+    reader.close()
+    assert ends[-1] == 20

@@ -190,7 +190,7 @@ class ReadAhead(Generic[T]):
         self._slow_reads = self._slow_reads + 1 if cost.waited or computed else 0
         if self._slow_reads == 2:
             self._slow_reads = 0
-            small = self._size_of(chunk[0]) < _CACHED_BYTES
+            small = not len(chunk) or self._size_of(chunk[0]) < _CACHED_BYTES
             if not self._is_crowded or small or self._waits.see(cost):
                 self._hand_over(cost, chunk)
 
