@@ -12,6 +12,7 @@ native = Extension(
     sources=[
         "src/wholegrain/_core/_native.c",
         "src/wholegrain/_core/_native_columns.c",
+        "src/wholegrain/_core/_native_copy.c",
         "src/wholegrain/_core/_native_rows.c",
         "src/wholegrain/_core/_native_states.c",
         "src/wholegrain/_core/_native_tfrecord.c",

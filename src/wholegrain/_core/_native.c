@@ -915,6 +915,7 @@ static PyMethodDef methods[] = {
 };
 
 int add_columns(PyObject *module);  /* in `_native_columns.c` */
+int add_copy(PyObject *module);     /* in `_native_copy.c` */
 int add_rows(PyObject *module);     /* in `_native_rows.c` */
 int add_states(PyObject *module);   /* in `_native_states.c` */
 int add_tfrecord(PyObject *module); /* in `_native_tfrecord.c` */
@@ -927,7 +928,7 @@ exec_module(PyObject *module)
         return -1;
     const int failed = PyModule_AddObjectRef(module, "Bins", bins);
     Py_DECREF(bins);
-    if (failed || add_columns(module) || add_rows(module))
+    if (failed || add_columns(module) || add_copy(module) || add_rows(module))
         return -1;
     return add_states(module) || add_tfrecord(module) ? -1 : 0;
 }

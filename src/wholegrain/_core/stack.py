@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wholegrain._core import spec, tree
+from wholegrain._core.copying import Copy, copier
 
 Empty: TypeAlias = Callable[[tuple[int, ...], Any], npt.NDArray[Any]]
 """Gives memory for an array of a shape and a dtype, as `numpy.empty` does."""
@@ -80,7 +81,11 @@ def _stack_leaves_into(leaves: list[Any], empty: Empty) -> npt.NDArray[Any]:
         dtype = first.dtype
         if dtype.isnative and _same_shapes(leaves) and all(leaf.dtype == dtype for leaf in leaves):
             batch = empty((len(leaves), *first.shape), dtype)
-            if first.ndim:
+            copy = copier(batch.nbytes)
+            if copy is not np.copyto and first.nbytes >= _LARGE_BYTES:
+                for row, leaf in zip(batch, leaves, strict=True):
+                    copy(row, leaf)
+            elif first.ndim:
                 np.concatenate(leaves, out=batch.reshape(-1, *first.shape[1:]))
             else:
                 np.stack(leaves, out=batch)
@@ -103,7 +108,9 @@ class GrowingBatch:
         self._size = size
         self._empty = empty
         self._elements: list[Any] = []  # With rows of the batch in place of large arrays.
-        self._batches: list[npt.NDArray[Any] | None] = []  # For each place in the tree.
+        # For each place in the tree.
+        self._batches: list[npt.NDArray[Any] | None] = []
+        self._copies: list[Copy] = []
         self._filled: list[int] = []
 
     def __len__(self) -> int:
@@ -123,7 +130,9 @@ class GrowingBatch:
     def _put(self, leaf: Any, place: int) -> Any:
         """Copy a large array; return the copy, or the leaf where there is no place for it."""
         if not self._elements:
-            self._batches.append(self._batch_of(leaf))
+            batch = self._batch_of(leaf)
+            self._batches.append(batch)
+            self._copies.append(np.copyto if batch is None else copier(batch.nbytes))
             self._filled.append(0)
         batch = self._batches[place] if place < len(self._batches) else None
         if batch is None or type(leaf) is not np.ndarray:
@@ -131,7 +140,7 @@ class GrowingBatch:
         row = batch[len(self._elements)]
         if leaf.dtype != row.dtype or leaf.shape != row.shape:
             return leaf
-        row[...] = leaf
+        self._copies[place](row, leaf)
         self._filled[place] += 1
         return row
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from wholegrain._core.copying import copier
 from wholegrain._core.tree import follows_jax
 
 Array = npt.NDArray[Any]
@@ -131,11 +132,12 @@ class Packing:
 
     def write(self, arrays: list[Array], block: Bytes) -> None:
         """Copy the arrays into `block`."""
+        copy = copier(self.size)
         for first, stop, offset in self._groups:
             if offset < 0:
                 array = arrays[first]
                 target: Array = _NDARRAY(array.shape, array.dtype, block, self.offsets[first])
-                np.copyto(target, array)
+                copy(target, array)
             else:
                 joined = self.join(arrays, first, stop)
                 block[offset : offset + len(joined)] = np.frombuffer(joined, np.uint8)
