@@ -35,6 +35,10 @@ def _keep(x: Any) -> bool:
     return bool(x % 3)
 
 
+def _slow(x: Any) -> Any:
+    return sum(range(40_000)) + x  # About a millisecond.
+
+
 def _sum(x: Any) -> Any:
     return {"x": x["x"] + 1, "sum": x["x"].sum()}
 
@@ -67,6 +71,12 @@ PIPELINES: dict[str, Callable[[], Any]] = {
         .random_map(lambda x, rng: x + rng.random())
         .to_iter_dataset(_HERE)
         .batch(16)
+    ),
+    "elements of 1 ms": lambda: (
+        wg.MapDataset.range(10**9).map(_slow).map(_plus_one).to_iter_dataset(_HERE).batch(4)
+    ),
+    "1 ms in an iterator": lambda: (
+        wg.MapDataset.range(10**9).to_iter_dataset(_HERE).map(_slow).map(_plus_one).batch(4)
     ),
 }
 
@@ -119,12 +129,11 @@ def _whole(spent: list[tuple[float, float]]) -> float:
 def _costs(name: str, seconds: float) -> list[tuple[float, float]]:
     """Return what the same elements take with reports and without, again and again."""
     processes = {on: _Process(name, on) for on in (True, False)}
-    for process in processes.values():
-        process.cost(3000)
-    count = 256
+    count = 16
     while processes[False].cost(count) < 0.04:
         count *= 2
-    processes[True].cost(4 * count)  # The first elements are looked at more closely.
+    for process in processes.values():
+        process.cost(8 * count)  # The first elements are looked at more closely.
     spent: list[tuple[float, float]] = []
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
@@ -139,6 +148,7 @@ def main() -> None:
     """Measure each pipeline, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seconds", nargs="?", type=float, default=24.0, help="for each pipeline")
+    parser.add_argument("--only", help="a word in the names of the pipelines to measure")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
@@ -147,7 +157,7 @@ def main() -> None:
     seconds = arguments.seconds
     columns = f"{'pipeline':<24}{'all':>8}{'+-':>8}{'median':>8}"
     print(f"{columns}   processor time with reports / without")
-    for name in PIPELINES:
+    for name in [name for name in PIPELINES if (arguments.only or "") in name]:
         whole, middle, error = _ratio(name, seconds)
         print(f"{name:<24}{whole:>8.3f}{error:>8.3f}{middle:>8.3f}", flush=True)
 

@@ -1,48 +1,59 @@
-"""A few elements that take long: do the other workers go on meanwhile?"""
+"""A few elements that take long: do the other workers go on meanwhile?
+
+Where elements wait and all of the others' overhead is hidden by the waiting, workers that never wait
+for each other are 1.45 times as fast as workers that always do.
+"""
 
 import time
+from functools import partial
 from typing import Any
 
 from harness import Benchmark
 from harness.declare import Epoch
 from harness.processes import allow_workers
 
-USUAL = 2e-3
-SLOW = 100 * USUAL
-
-benchmark = Benchmark("Elements that wait 2 ms, and 1% of them 200 ms, with 2 worker processes")
-case = benchmark.case(
-    "in order",
-    lead=500,
-    seconds=4,
-)
+benchmark = Benchmark("1% of elements take 100 times as long as the others, with 2 worker processes")
 
 
 class Source:
-    """Elements that wait."""
+    """Elements that take time: of a processor, or of the clock alone."""
+
+    def __init__(self, usual: float, computes: bool) -> None:
+        self.usual = usual
+        self.computes = computes
 
     def __len__(self) -> int:
         return 1 << 30
 
     def __getitem__(self, index: int) -> int:
-        time.sleep(SLOW if (index * 2654435761 >> 7) % 100 == 3 else USUAL)
+        seconds = self.usual * (100 if (index * 2654435761 >> 7) % 100 == 3 else 1)
+        if self.computes:
+            end = time.thread_time() + seconds
+            while time.thread_time() < end:
+                pass
+        else:
+            time.sleep(seconds)
         return index
 
 
-@case.competitor("wholegrain", "grain", lump=200)
-def dataset(grain: Any) -> Epoch:
+def dataset(grain: Any, source: Source) -> Epoch:
     allow_workers(grain)
     synchronous = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
-    ds = grain.MapDataset.source(Source()).to_iter_dataset(synchronous)
+    ds = grain.MapDataset.source(source).to_iter_dataset(synchronous)
     ds = ds.mp_prefetch(grain.MultiprocessingOptions(num_workers=2))
     return lambda epoch: ds
 
 
-@case.competitor("torch", lump=200)
-def torch_loader(torch: Any) -> Epoch:
-    loader = torch.utils.data.DataLoader(Source(), batch_size=None, num_workers=2)
+def torch_loader(torch: Any, source: Source) -> Epoch:
+    loader = torch.utils.data.DataLoader(source, batch_size=None, num_workers=2)
     return lambda epoch: loader
 
 
-case.constant("two workers that never wait for each other", (0.99 * USUAL + 0.01 * SLOW) / 2)
-case.target(over="grain", at_least=1.5)
+for what, usual, computes in (("compute 1 ms", 1e-3, True), ("wait 2 ms", 2e-3, False)):
+    case = benchmark.case(f"elements that {what}", lead=500, seconds=4)
+    source = Source(usual, computes)
+    case.competitor("wholegrain", "grain", lump=200)(partial(dataset, source=source))
+    case.competitor("torch", lump=200)(partial(torch_loader, source=source))
+    case.constant("two workers that never wait for each other", (0.99 + 0.01 * 100) * usual / 2)
+    case.target(over="grain", at_least=1.5)
+    case.target(over="two workers that never wait for each other", at_least=0.9)

@@ -76,6 +76,32 @@ def test_reads_that_wait_get_threads() -> None:
     assert len(names) > 2
 
 
+def test_reads_that_begin_to_wait_are_noticed() -> None:
+    names = set()
+
+    def read(first: int, last: int) -> list[int]:
+        if first > 3000:
+            names.add(threading.current_thread().name)
+            time.sleep(0.01)
+        return _numbers(first, last)
+
+    reader = _reader(read, 9000)
+    assert finishes(lambda: _all(reader, 9000)) == list(range(9000))
+    assert len(names) > 2
+
+
+def test_reads_that_nobody_looks_at_may_fail_too() -> None:
+    def read(first: int, last: int) -> list[int]:
+        if first // 64 % 3 == 1:
+            raise ValueError(str(first))
+        return _numbers(first, last)
+
+    found = _all(_reader(read, 9000, num_threads=0), 9000)
+    assert found[-1] is not None
+    assert None in found
+    assert all(number in (None, place) for place, number in enumerate(found))
+
+
 def _busy(first: int, last: int) -> list[int]:
     end = time.thread_time() + 0.002 * (last - first)
     while time.thread_time() < end:

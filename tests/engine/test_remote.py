@@ -156,6 +156,28 @@ def test_runs_ahead_of_large_elements_only_so_far(tmp_path: Path) -> None:
     assert made <= 5 + 2 * 2 + 2
 
 
+@pytest.mark.parametrize("nbytes", [1, 1 << 10, 20_000, 100_000, 500_000, 700_000, 3 << 20])
+def test_a_worker_that_stood_still_goes_on(nbytes: int, tmp_path: Path) -> None:
+    last = tmp_path / "last"
+
+    def fill(number: int) -> Any:
+        last.write_text(str(number))
+        return np.full(nbytes, number % 251, np.uint8)
+
+    count = min(3000, 8 + (12 << 20) // nbytes)
+    iterator = remote(count, fill)
+    for number in range(count):
+        if number in (1, count // 2):
+            before = -1
+            while (now := int(last.read_text() or 0)) != before:  # It is as far ahead as it may.
+                before = now
+                time.sleep(0.05)
+        element = next(iterator)
+        assert element.shape == (nbytes,)
+        assert element[0] == element[-1] == number % 251
+    iterator.close()
+
+
 def test_the_end_repeats_and_a_state_leads_back() -> None:
     iterator = remote(5)
     assert list(iterator) == [0, 1, 2, 3, 4]

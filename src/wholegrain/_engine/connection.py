@@ -19,7 +19,9 @@ from wholegrain._engine.ring import SlotViews
 from wholegrain._engine.transport import Decoder
 
 _NUDGE = pickle.dumps((worker.NUDGE,))
+# How long to wait before the worker is asked for what it has; longer where it had nothing.
 _NUDGE_AFTER_S = 1e-3
+_NUDGE_AFTER_MOST_S = 16e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class Connection:
         self._decoder = Decoder(self._slots, settings.hold_budget)
         self._owner = os.getpid()
         self._released: list[int] = []
+        self._told = self._untold_bytes = 0  # What the worker knows was taken, and does not know.
+        self._patience = _NUDGE_AFTER_S
         self._crash_file = -1
         self._is_open = True
         self.worker_pid: int | None = None
@@ -108,11 +112,21 @@ class Connection:
         """
         channel = self._channel
         while True:
-            if not channel.has_message() and not channel.readable_within(_NUDGE_AFTER_S):
-                self.nudge()
-            message = channel.receive()
+            if channel.has_message() or channel.readable_within(self._patience):
+                message = channel.receive()
+            else:
+                message = self._receive_nudging()
             if self._is_content(message):
                 return message
+
+    def _receive_nudging(self) -> Any:
+        """Ask the worker for what is finished, and wait."""
+        self.nudge()
+        if self._channel.readable_within(_NUDGE_AFTER_S):
+            self._patience = _NUDGE_AFTER_S
+        else:
+            self._patience = min(2 * self._patience, _NUDGE_AFTER_MOST_S)
+        return self._channel.receive()
 
     def receive_arrived(self) -> Any:
         """Return the next elements, their end, or an error, if it is there; None if not yet.
@@ -191,13 +205,28 @@ class Connection:
         """Have the worker forget what it was given, or one thing that it has not begun."""
         self._send(pickle.dumps((worker.CANCEL, number)))
 
-    def acknowledge(self, generation: int, taken: int) -> None:
-        """Tell the worker how many elements were taken, and which slots came free."""
-        released = self._slots.take_released()
-        self._send(pickle.dumps((worker.TAKEN, generation, taken, released), 5))
+    def acknowledge(self, generation: int, taken: int, nbytes: int) -> None:
+        """Tell the worker how many elements were taken, and which slots came free.
+
+        Not always at once: it can go on for a while before it has to know.
+
+        Args:
+            generation: The generation of the elements.
+            taken: How many, in all.
+            nbytes: How large the elements are that were not taken at the last call.
+        """
+        self._untold_bytes += nbytes
+        if (
+            taken - self._told >= worker.TAKEN_TOGETHER
+            or self._untold_bytes >= worker.TAKEN_TOGETHER_BYTES
+        ):
+            self._told, self._untold_bytes = taken, 0
+            released = self._slots.take_released()
+            self._send(pickle.dumps((worker.TAKEN, generation, taken, released), 5))
 
     def reposition(self, generation: int, state: bytes) -> None:
         """Have the worker go on from a state. What it sends is of that generation then."""
+        self._told = self._untold_bytes = 0
         self._send(pickle.dumps((worker.REPOSITION, generation, state, 0), 5))
 
     def exit_code(self) -> int | None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Generic
@@ -40,6 +41,9 @@ _THREAD_CHUNK_SECONDS = 5e-3
 
 _WAITING_CHUNK_SECONDS = 25e-3
 """The same for chunks that a thread waits for: the others go on meanwhile."""
+
+_UNWATCHED_READS = 7
+"""Where reads cost what the last one did, so many go by before the next one is looked at."""
 
 _CHUNK_BYTES = 32 << 20
 
@@ -101,6 +105,8 @@ class ReadAhead(Generic[T]):
         self._per_element = float("inf")  # Seconds, when a chunk was last read.
         self._quick = True  # Whether the consumer reads for itself.
         self._slow_reads = 0
+        self._unwatched = 0  # So many reads are not looked at, if they take no longer than this:
+        self._longest = 0.0
         # Guarded by the lock from here on.
         # Reentrant, because the garbage collector may call `close` at any time.
         self._lock = threading.RLock()
@@ -175,13 +181,34 @@ class ReadAhead(Generic[T]):
     def _read_here(self) -> tuple[int, Sequence[T] | Failure]:
         start = self._next_start
         stop = min(start + self._chunk_size, self._stop)
+        if self._unwatched:
+            chunk = self._read_unwatched(start, stop)
+            self._next_start = self._taken = stop
+            return stop, chunk
         # To ask the system takes as long as some reads: only if this may be about to change.
         chunk, cost = timed(self._read, start, stop, alone=self._slow_reads > 0)
         self._next_start = self._taken = stop
+        size = self._chunk_size
         self._resize(cost, chunk, _CHUNK_SECONDS, self._largest)
-        if self._most_threads and not isinstance(chunk, Failure):
+        if isinstance(chunk, Failure):
+            return stop, chunk
+        if self._most_threads:
             self._consider_threads(cost, chunk)
+        if not self._slow_reads and 2 * abs(self._chunk_size - size) <= size:
+            self._unwatched, self._longest = _UNWATCHED_READS, 2 * cost.wall
         return stop, chunk
+
+    def _read_unwatched(self, start: int, stop: int) -> Sequence[Any] | Failure:
+        """Read a chunk with one clock: the others take as long as some reads do."""
+        self._unwatched -= 1
+        began = time.perf_counter()
+        try:
+            chunk = self._read(start, stop)
+        except Exception as error:
+            return Failure(error.with_traceback(None))
+        if time.perf_counter() - began > self._longest:
+            self._unwatched = 0
+        return chunk
 
     def _consider_threads(self, cost: Cost, chunk: Sequence[Any]) -> None:
         """Hand over to threads if reads are slow: twice in a row, since the first opens files."""

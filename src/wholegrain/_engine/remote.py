@@ -83,6 +83,7 @@ class RemoteIterator(Generic[T]):
         # after each of them, the state before all of them, and who can decode them.
         self._elements: list[Any] = []
         self._marks: list[int | bytes] = []
+        self._nbytes = 0
         self._cursor = 0
         self._count = 0
         self._before: int | bytes | None = None
@@ -223,7 +224,7 @@ class RemoteIterator(Generic[T]):
         if self._connection is not None and self._connection is self._source:
             try:
                 taken = self._done + self._count - self._done_by_others
-                self._connection.acknowledge(self._generation, taken)
+                self._connection.acknowledge(self._generation, taken, self._nbytes)
             except BaseException:
                 self._abandon()
                 raise
@@ -264,17 +265,21 @@ class RemoteIterator(Generic[T]):
             elif kind == worker.ERROR:
                 self._raise(*message[2:])
             else:
-                self._take_over(connection, message[3], message[4])
+                self._take_over(connection, *message[3:])
                 self._decode = connection.decode if kind == worker.RECORDS else None
                 return
 
     def _take_over(
-        self, connection: Connection, elements: list[Any], marks: list[int | bytes]
+        self,
+        connection: Connection,
+        elements: list[Any],
+        marks: list[int | bytes],
+        nbytes: int = worker.TAKEN_TOGETHER_BYTES,
     ) -> None:
         if self._marks:
             self._before = self._marks[-1]
         self._done += self._count
-        self._elements, self._marks = elements, marks
+        self._elements, self._marks, self._nbytes = elements, marks, nbytes
         self._cursor, self._count = 0, len(elements)
         self._source = connection
 

@@ -5,7 +5,7 @@ listens: it passes on what the consumer says, and ends the process when the cons
 whatever the first is doing.
 
 Finished elements are sent at once, unless the next one comes so quickly that sending would be
-most of the work: then they wait for each other, a fraction of a millisecond. If the next takes
+a good part of the work: then they wait for each other, a millisecond at most. If the next takes
 long after all, the consumer, which waits, says so (`NUDGE`), and the second thread sends them.
 """
 
@@ -44,11 +44,15 @@ COUNTER = "next_index"
 
 _MAX_TOGETHER = 256
 _MAX_TOGETHER_BYTES = 1 << 15
-_QUICK_S = 50e-6
-_MAX_WAIT_S = 200e-6
+_QUICK_S = 500e-6
+_MAX_WAIT_S = 1e-3
 # How far to run ahead where elements are small.
 _MAX_AHEAD = 1024
 _MAX_AHEAD_BYTES = 1 << 21
+# After so many the consumer says what it took: each time, the thread that listens takes the
+# interpreter's lock away from the one that works.
+TAKEN_TOGETHER = _MAX_AHEAD // 4
+TAKEN_TOGETHER_BYTES = _MAX_AHEAD_BYTES // 4
 # Immutable, so they can be pickled later, all of a message in one go.
 _NUMBERS = frozenset({int, float, bool, type(None), complex})
 _STRINGS = frozenset({str, bytes})
@@ -313,11 +317,11 @@ class Worker:
         layouts = self._encoder.new_layouts
         new = [layouts.popleft() for _ in range(len(layouts))]
         items, marks, sizes = zip(*some, strict=True)
+        nbytes = sum(sizes)
         self._sent += len(some)
-        self._messages.append((self._sent, sum(sizes)))
-        self._send_locked(
-            pickle.dumps((self._held_kind, self._generation, new, list(items), list(marks)), 5)
-        )
+        self._messages.append((self._sent, nbytes))
+        message = (self._held_kind, self._generation, new, list(items), list(marks), nbytes)
+        self._send_locked(pickle.dumps(message, 5))
 
     def _send(self, data: bytes, descriptors: tuple[int, ...] = ()) -> None:
         with self._sending:

@@ -25,6 +25,9 @@ from wholegrain._graph.tape import tape
 SLOW_S = 100e-6
 """Where a call takes so long, there may always be a clock around it."""
 
+_DEEP_ONE_IN = 8
+"""Of so many steps one tells how much of the time a processor was busy."""
+
 _METHODS = ("__next__", "take", "next_into")
 
 _MOST_TIMES = 300 if sys.version_info >= (3, 13) else sys.maxsize
@@ -128,7 +131,9 @@ def _timed(method: Callable[..., Any], many: bool) -> Callable[..., Any]:
         is_output = observed.is_output(self) and outer is not self
         if is_output:
             observed.entered(start)
-        deep = observed.deep
+        if outer is None:
+            current.deep = observed.deep and observed.steps % _DEEP_ONE_IN == 0
+        deep = current.deep
         if deep:
             outside_cpu, outside_yields = current.below_computing, current.below_yields
             current.below_computing, current.below_yields = 0.0, 0
@@ -152,19 +157,20 @@ def _timed(method: Callable[..., Any], many: bool) -> Callable[..., Any]:
                 times.elements += made
             if deep:
                 computed, yielded = cpu_clock() - cpu, voluntary_switches() - yields
+                busy = own  # Others may have had the processor meanwhile.
                 if yielded > current.below_yields:
-                    times.computing += min(own, max(0.0, computed - current.below_computing))
-                else:
-                    times.computing += own  # Others may have had the processor meanwhile.
+                    busy = min(own, max(0.0, computed - current.below_computing))
+                times.look(own, busy)
                 current.below_computing = outside_cpu + computed
                 current.below_yields = outside_yields + yielded
             else:
-                times.computing += own
+                times.computing += own * times.busy
             current.below, current.stage = outside + spent, outer
             observed.calls += 1
             if is_output:
                 observed.left(end, spent)
             if outer is None:
+                current.deep = False
                 observed.steps += 1
                 # One by one: a step in which others had the processor says nothing.
                 observed.slow_steps += spent > SLOW_S * (observed.calls - calls)

@@ -65,6 +65,7 @@ class Times:
         elements: How many elements it made.
         size: Bytes of one element, where one was looked at.
         clocked: Whether `own` was taken with clocks that were on some of the time only.
+        busy: Which share of `own` a processor was busy, where that was looked at.
     """
 
     own: float = 0.0
@@ -74,6 +75,15 @@ class Times:
     elements: float = 0.0
     size: float = 0.0
     clocked: bool = False
+    busy: float = 1.0
+    looked: float = 0.0
+
+    def look(self, own: float, computing: float) -> None:
+        """Note for how much of the time, which is counted elsewhere, a processor was busy."""
+        self.computing += computing
+        self.looked += own
+        if self.looked:
+            self.busy += (computing - own * self.busy) / self.looked
 
 
 @dataclasses.dataclass(slots=True)
@@ -322,7 +332,8 @@ class Observed:
         is_output = iterator is not None and self.is_output(iterator)
         if is_output:
             self.entered(start)
-        cpu, yields = (time.thread_time(), voluntary_switches()) if self.deep else (0.0, 0)
+        deep = tape.deep
+        cpu, yields = (time.thread_time(), voluntary_switches()) if deep else (0.0, 0)
         try:
             yield
         finally:
@@ -334,7 +345,7 @@ class Observed:
             else:
                 times.waited += spent
             tape.below += spent
-            if self.deep:
+            if deep:
                 tape.below_computing += time.thread_time() - cpu
                 tape.below_yields += voluntary_switches() - yields
             if is_output:

@@ -13,6 +13,8 @@ class Tape(threading.local):
     below_computing = 0.0
     below_yields = 0
     stage: Any = None
+    deep = False
+    """Whether the processor's time is looked at in this step: a clock that takes longer."""
 
 
 tape = Tape()

@@ -23,6 +23,7 @@ from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._graph.kinds import IterNode, add_read_note
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
+from wholegrain._graph.tape import tape
 from wholegrain.options import ReadOptions
 
 # How much memory what is read ahead may take: in one process, and in all of several workers,
@@ -188,7 +189,7 @@ class PrefetchDatasetIterator(ChunkPlace, DatasetIterator[T]):
     def _next_observed(self, reader: ReadAhead[T]) -> tuple[int, Any]:
         """Get the next chunk, and note how long that takes."""
         observed, reads = self.observed, reader.reads_here
-        if observed.deep:
+        if tape.deep:
             with observed.waiting(self, reads=reads):
                 return reader.next_chunk()
         began = time.perf_counter()
