@@ -4,6 +4,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -123,6 +124,27 @@ def test_where_processors_are_taken_the_consumer_computes(is_crowded: bool) -> N
     assert (readers == {threading.current_thread()}) == is_crowded
 
 
+@pytest.mark.parametrize(
+    ("rate", "is_starved", "verdict"),
+    [(100, True, "here"), (104, True, "here"), (110, True, "quick"), (100, False, "")],
+)
+def test_threads_compute_where_they_are_quicker_or_nobody_waits_for_them(
+    rate: float, is_starved: bool, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(reader_count, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    crew = reader_count.ReaderCount(4)
+    crew.begin(waiting=False, rate_here=100)
+    verdicts = []
+    for _ in range(200):  # As many threads as there are, none of them quicker than the others.
+        now[0] += 1 / rate
+        if is_starved:
+            crew.starved()
+        verdicts.append(crew.learn(reader_count.Cost(1, 1 / rate, 1 / rate, 0)))
+    assert verdicts[-100:].count(verdict) > 5
+    assert ("here" in verdicts) == (verdict == "here")
+
+
 def test_where_processors_are_taken_reads_that_wait_get_threads_all_the_same() -> None:
     readers = set()
 
@@ -144,11 +166,11 @@ def test_the_number_of_threads_may_change_at_any_time(
 
     def learn(crew: Any, _: Any) -> str:
         crew.wanted = chance.randint(1, most)
-        return chance.choice(["", "", "more", "quick"])
+        return chance.choice(["", "", "more", "quick", "here"])
 
     def consider_threads(reader: Any, cost: Any, chunk: Any) -> None:
         if chance.random() < 0.3:
-            reader._hand_over(cost, chunk)
+            reader._hand_over(cost, chunk, 0.0)
 
     monkeypatch.setattr(reader_count.ReaderCount, "learn", learn)
     monkeypatch.setattr(ReadAhead, "_consider_threads", consider_threads)

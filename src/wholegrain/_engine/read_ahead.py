@@ -42,6 +42,12 @@ _THREAD_CHUNK_SECONDS = 5e-3
 _WAITING_CHUNK_SECONDS = 25e-3
 """The same for chunks that a thread waits for: the others go on meanwhile."""
 
+_SURE_SECONDS = 50e-3
+"""Reads that compute have to be slow for so long before a thread does them."""
+
+_TRY_AGAIN_SECONDS, _TRY_AGAIN_MOST_SECONDS = 1.0, 10.0
+"""Where a thread turned out to be no quicker than the consumer, when that may be tried again."""
+
 _UNWATCHED_READS = 7
 """Where reads cost what the last one did, so many go by before the next one is looked at."""
 
@@ -105,6 +111,9 @@ class ReadAhead(Generic[T]):
         self._per_element = float("inf")  # Seconds, when a chunk was last read.
         self._quick = True  # Whether the consumer reads for itself.
         self._slow_reads = 0
+        self._slow_cpu = 0.0
+        self._slow_start, self._slow_since = 0, 0.0
+        self._try_again_after, self._try_again_at = _TRY_AGAIN_SECONDS, 0.0
         self._unwatched = 0  # So many reads are not looked at, if they take no longer than this:
         self._longest = 0.0
         # Guarded by the lock from here on.
@@ -211,21 +220,31 @@ class ReadAhead(Generic[T]):
         return chunk
 
     def _consider_threads(self, cost: Cost, chunk: Sequence[Any]) -> None:
-        """Hand over to threads if reads are slow: twice in a row, since the first opens files."""
+        """Hand over to threads if reads are slow, not only the first ones, which open files."""
         whole_chunk = cost.cpu / cost.count * self._largest
         computed = whole_chunk > 4 * _CHUNK_SECONDS and cost.cpu > 0.5 * _CHUNK_SECONDS
-        self._slow_reads = self._slow_reads + 1 if cost.waited or computed else 0
-        if self._slow_reads == 2:
+        now = time.perf_counter()
+        if not cost.waited and (not computed or now < self._try_again_at):
             self._slow_reads = 0
-            small = not len(chunk) or self._size_of(chunk[0]) < _CACHED_BYTES
-            if not self._is_crowded or small or self._waits.see(cost):
-                self._hand_over(cost, chunk)
+            return
+        self._slow_reads += 1
+        if self._slow_reads == 1:
+            self._slow_start, self._slow_since, self._slow_cpu = self._taken, now, cost.cpu
+            return
+        self._slow_cpu += cost.cpu
+        if not cost.waited and self._slow_cpu < _SURE_SECONDS:
+            return
+        self._slow_reads = 0
+        small = not len(chunk) or self._size_of(chunk[0]) < _CACHED_BYTES
+        if not self._is_crowded or small or self._waits.see(cost):
+            rate = (self._taken - self._slow_start) / (now - self._slow_since)
+            self._hand_over(cost, chunk, 0.0 if cost.waited else rate)
 
-    def _hand_over(self, cost: Cost, chunk: Sequence[Any]) -> None:
-        """Let threads read from now on."""
+    def _hand_over(self, cost: Cost, chunk: Sequence[Any], rate: float) -> None:
+        """Let threads read from now on, who compute quicker than this, or wait."""
         with self._lock:
             self._quick = False
-            self._crew.begin(waiting=cost.waited)
+            self._crew.begin(waiting=cost.waited, rate_here=rate)
             self._limit_memory(chunk)
             self._chunk_size = self._thread_chunk(cost)
             self._held = cost.count
@@ -298,9 +317,14 @@ class ReadAhead(Generic[T]):
         if isinstance(chunk, Failure):
             return
         verdict = self._crew.learn(cost)
-        if verdict == "quick" and cost.cpu / cost.count * self._largest < _CHUNK_SECONDS:
+        if verdict == "here":
+            self._try_again_at = time.perf_counter() + self._try_again_after
+            self._try_again_after = min(2 * self._try_again_after, _TRY_AGAIN_MOST_SECONDS)
+        elif verdict == "quick" and cost.cpu / cost.count * self._largest < _CHUNK_SECONDS:
+            verdict = "here"
+        if verdict == "here":
             self._quick = True  # The consumer goes on by itself when the buffer is empty.
-            self._chunk_size = self._largest
+            self._chunk_size = max(1, min(self._largest, self._fitting(cost, _CHUNK_SECONDS)))
             self._room.notify_all()
             return
         self._limit_memory(chunk)
@@ -319,13 +343,18 @@ class ReadAhead(Generic[T]):
         fitting = max(fewest, self._buffer_bytes // max(1, nbytes))
         self._most_ahead = min(self._buffer_size, fitting)
 
+    @staticmethod
+    def _fitting(cost: Cost, seconds: float) -> int:
+        """Return how many such elements can be computed in some time."""
+        return int(seconds * cost.count / max(cost.cpu, 1e-9))
+
     def _thread_chunk(self, cost: Cost) -> int:
         """Return how many elements one thread should read at a time."""
         fair = max(1, 2 * self._most_ahead // (3 * max(1, self._crew.wanted)))
         if self._crew.waiting:
             fitting = int(_WAITING_CHUNK_SECONDS * cost.count / max(cost.wall, 1e-9))
         else:
-            fitting = int(_THREAD_CHUNK_SECONDS * cost.count / max(cost.cpu, 1e-9))
+            fitting = self._fitting(cost, _THREAD_CHUNK_SECONDS)
         if cost.wall / cost.count < 0.7 * self._per_element:
             fitting = max(fitting, 2 * cost.count)  # Larger reads cost less: try still larger.
         self._per_element = min(self._per_element, cost.wall / cost.count)

@@ -15,6 +15,9 @@ _WINDOW_SECONDS = 0.05
 _BETTER = 1.15
 """More threads have to be this much quicker to stay."""
 
+_WORTH = 1.05
+"""Threads that compute have to be this much quicker than the consumer."""
+
 Read = Callable[[int, int], Sequence[Any]]
 
 
@@ -90,9 +93,10 @@ class ReaderCount:
         self._windows_to_probe = 1
         self.begin(waiting=False)
 
-    def begin(self, waiting: bool) -> None:
-        """Start over, knowing whether reads wait."""
+    def begin(self, waiting: bool, rate_here: float = 0.0) -> None:
+        """Start over, knowing whether reads wait, and how quickly the consumer reads."""
         self.waiting = waiting
+        self._rate_here = rate_here
         self.wanted = self._most if waiting else min(1, self._most)
         self._before = 0  # How many there were before a try; 0 if none is under way.
         self._rate_before = 0.0
@@ -114,7 +118,11 @@ class ReaderCount:
         self._starved += 1
 
     def learn(self, cost: Cost) -> str:
-        """Note a chunk; say "more" if more threads are wanted, "quick" if none may be needed."""
+        """Note a chunk; say what to do.
+
+        "more": more threads are wanted; "quick": none may be needed; "here": they are no quicker
+        than the consumer is by itself.
+        """
         self._elements += cost.count
         self._chunks += 1
         self._cpu += cost.cpu
@@ -149,7 +157,7 @@ class ReaderCount:
             self.waiting = True
             return self._try(self._most, rate)
         if self._settled or self.wanted >= self._most_computing:
-            return "quick"
+            return "here" if rate < _WORTH * self._rate_here else "quick"
         return self._try(min(2 * self.wanted, self._most_computing), rate)
 
     def _try(self, count: int, rate: float) -> str:
