@@ -10,7 +10,7 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-from wholegrain._engine import ending, memory, set_up, worker
+from wholegrain._engine import ending, memory, messages, set_up
 from wholegrain._engine.channel import Channel
 from wholegrain._engine.launcher import get_launcher, module_path, worker_environ
 from wholegrain._engine.pickling import dumps
@@ -18,7 +18,7 @@ from wholegrain._engine.program import Program
 from wholegrain._engine.ring import SlotViews
 from wholegrain._engine.transport import Decoder
 
-_NUDGE = pickle.dumps((worker.NUDGE,))
+_NUDGE = pickle.dumps((messages.NUDGE,))
 # How long to wait before the worker is asked for what it has; longer where it had nothing.
 _NUDGE_AFTER_S = 1e-3
 _NUDGE_AFTER_MOST_S = 16e-3
@@ -68,7 +68,7 @@ class Connection:
         if launcher.memory_kind == "memfd":
             self._crash_file = os.memfd_create("wholegrain-crash", os.MFD_CLOEXEC)
             descriptors = [self._crash_file, *descriptors]
-        start = worker.Start(
+        start = messages.Start(
             index=settings.index,
             count=settings.count,
             buffer_size=settings.buffer_size,
@@ -144,18 +144,18 @@ class Connection:
     def _is_content(self, message: Any) -> bool:
         """Take in what a message says beside elements; say whether it is about those."""
         kind = message[0]
-        if kind == worker.SEGMENT:
+        if kind == messages.SEGMENT:
             _, number, size, count, name = message
             handle = self._channel.descriptors.popleft() if name is None else name
             self._slots.add(number, size, count, handle)
-        elif kind == worker.RETIRED:
+        elif kind == messages.RETIRED:
             self._slots.remove(message[1])
-        elif kind == worker.HELLO:
+        elif kind == messages.HELLO:
             self.worker_pid = message[1]
-        elif kind == worker.REPORT:
+        elif kind == messages.REPORT:
             self.report = message[1] or self.report
         else:
-            if kind == worker.RECORDS:
+            if kind == messages.RECORDS:
                 for number, layout in message[2]:
                     self._decoder.add_layout(number, layout)
             return True
@@ -188,12 +188,12 @@ class Connection:
         """
         released, self._released = self._released, self._slots.take_released()
         if released:
-            self._send(pickle.dumps((worker.TAKEN, -1, 0, released), 5))
-        self._send(pickle.dumps((worker.STRETCH, number, state, singly), 5))
+            self._send(pickle.dumps((messages.TAKEN, -1, 0, released), 5))
+        self._send(pickle.dumps((messages.STRETCH, number, state, singly), 5))
 
     def nbytes_of(self, item: Any, kind: int) -> int:
         """Return about how much memory an element of a message takes."""
-        if kind == worker.PLAIN:
+        if kind == messages.PLAIN:
             return 64 + (len(item) if isinstance(item, (str, bytes)) else 0)
         _, blocks, rest = item
         nbytes = 256 + (len(rest) if isinstance(rest, bytes) else 0)
@@ -203,7 +203,7 @@ class Connection:
 
     def cancel(self, number: int = 0) -> None:
         """Have the worker forget what it was given, or one thing that it has not begun."""
-        self._send(pickle.dumps((worker.CANCEL, number)))
+        self._send(pickle.dumps((messages.CANCEL, number)))
 
     def acknowledge(self, generation: int, taken: int, nbytes: int) -> None:
         """Tell the worker how many elements were taken, and which slots came free.
@@ -217,17 +217,17 @@ class Connection:
         """
         self._untold_bytes += nbytes
         if (
-            taken - self._told >= worker.TAKEN_TOGETHER
-            or self._untold_bytes >= worker.TAKEN_TOGETHER_BYTES
+            taken - self._told >= messages.TAKEN_TOGETHER
+            or self._untold_bytes >= messages.TAKEN_TOGETHER_BYTES
         ):
             self._told, self._untold_bytes = taken, 0
             released = self._slots.take_released()
-            self._send(pickle.dumps((worker.TAKEN, generation, taken, released), 5))
+            self._send(pickle.dumps((messages.TAKEN, generation, taken, released), 5))
 
     def reposition(self, generation: int, state: bytes) -> None:
         """Have the worker go on from a state. What it sends is of that generation then."""
         self._told = self._untold_bytes = 0
-        self._send(pickle.dumps((worker.REPOSITION, generation, state, 0), 5))
+        self._send(pickle.dumps((messages.REPOSITION, generation, state, 0), 5))
 
     def exit_code(self) -> int | None:
         """Return how the process ended, if known; end it first if it has not."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Generic, NoReturn, TypeVar
 
 from wholegrain._core import events
-from wholegrain._engine import worker
+from wholegrain._engine import messages
 from wholegrain._engine.connection import Connection, WorkerSettings
 from wholegrain._engine.ending import wait_if_exiting
 from wholegrain._engine.failures import describe_exit, unpack_error
@@ -129,7 +129,7 @@ class RemoteIterator(Generic[T]):
         cursor, marks = self._cursor, self._marks
         mark = marks[cursor - 1] if cursor and marks else self._before
         if type(mark) is int:
-            return {worker.COUNTER: mark}
+            return {messages.COUNTER: mark}
         if mark is None:
             return self._initial_state() if callable(self._initial_state) else self._initial_state
         return pickle.loads(_pickled_state(mark))
@@ -256,17 +256,17 @@ class RemoteIterator(Generic[T]):
                 events.end(event)
             kind, generation = message[0], message[1]
             if generation != self._generation:
-                if kind == worker.RECORDS:
+                if kind == messages.RECORDS:
                     for record in message[3]:
                         connection.discard(record)
-            elif kind == worker.END:
+            elif kind == messages.END:
                 self._ended = True
                 raise StopIteration
-            elif kind == worker.ERROR:
+            elif kind == messages.ERROR:
                 self._raise(*message[2:])
             else:
                 self._take_over(connection, *message[3:])
-                self._decode = connection.decode if kind == worker.RECORDS else None
+                self._decode = connection.decode if kind == messages.RECORDS else None
                 return
 
     def _take_over(
@@ -274,7 +274,7 @@ class RemoteIterator(Generic[T]):
         connection: Connection,
         elements: list[Any],
         marks: list[int | bytes],
-        nbytes: int = worker.TAKEN_TOGETHER_BYTES,
+        nbytes: int = messages.TAKEN_TOGETHER_BYTES,
     ) -> None:
         if self._marks:
             self._before = self._marks[-1]
@@ -351,7 +351,7 @@ class RemoteIterator(Generic[T]):
 
 
 def _pickled_state(mark: int | bytes) -> bytes:
-    return pickle.dumps({worker.COUNTER: mark}) if isinstance(mark, int) else mark
+    return pickle.dumps({messages.COUNTER: mark}) if isinstance(mark, int) else mark
 
 
 def default_hold_budget(worker_count: int) -> int:

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from wholegrain._engine import worker
+from wholegrain._engine import messages
 from wholegrain._engine.connection import Connection
 from wholegrain._engine.crew import Crew, Member, Stretch
 from wholegrain._engine.ending import wait_if_exiting
@@ -156,8 +156,8 @@ class StretchedIterator(Generic[T]):
     ) -> None:
         self._given += self._count
         self._source, self._cursor = connection, 0
-        self._decode = connection.decode if kind == worker.RECORDS else None
-        if kind == worker.ERROR:
+        self._decode = connection.decode if kind == messages.RECORDS else None
+        if kind == messages.ERROR:
             self._elements, self._marks, self._count = [], [], 0
             self._raise(head, items, marks)
             return
@@ -208,7 +208,7 @@ class StretchedIterator(Generic[T]):
                 self._source.discard(record)
         for stretch in self._stretches:
             for connection, kind, items, _ in stretch.arrived:
-                if kind == worker.RECORDS:
+                if kind == messages.RECORDS:
                     for record in items:
                         connection.discard(record)
 
@@ -277,7 +277,7 @@ class StretchedIterator(Generic[T]):
         for stretch in stretches:
             if isinstance(stretch.last_mark, bytes):
                 # How many are left does not follow from how many there are: go on from there.
-                stretch.arrived.append((stretch.source, worker.ERROR, None, stretch.last_mark))
+                stretch.arrived.append((stretch.source, messages.ERROR, None, stretch.last_mark))
                 stretch.received += 1
             elif stretch.death is None:
                 self._orphans.append(stretch)
@@ -288,16 +288,16 @@ class StretchedIterator(Generic[T]):
         kind, number = message[0], message[1]
         stretch = self._numbers.get(number)
         connection = member.connection
-        if kind == worker.ERROR and message[4]:
+        if kind == messages.ERROR and message[4]:
             self._give_up(member, message[2])
         if not member.is_set_up:
             self._crew.note_set_up(member)
         if stretch is None:  # From before the last call of `set_state`.
-            if kind == worker.RECORDS:
+            if kind == messages.RECORDS:
                 for record in message[3]:
                     connection.discard(record)
             return
-        if kind == worker.END:
+        if kind == messages.END:
             stretch.is_complete = True
             member.finish(stretch)
             if stretch.received:
@@ -305,7 +305,7 @@ class StretchedIterator(Generic[T]):
             return
         stretch.source = connection
         stretch.made_by, stretch.made_by_pid = member.index, connection.worker_pid
-        if kind == worker.ERROR:
+        if kind == messages.ERROR:
             _, _, packed, mark, _ = message
             stretch.received += 1
             stretch.last_mark = mark

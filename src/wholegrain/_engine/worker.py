@@ -24,66 +24,42 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 from wholegrain._engine import memory, program, set_up
 from wholegrain._engine.channel import Channel
 from wholegrain._engine.failures import pack_error
+from wholegrain._engine.messages import (
+    COUNTER,
+    END,
+    ERROR,
+    HELLO,
+    MAX_AHEAD,
+    MAX_AHEAD_BYTES,
+    NUDGE,
+    PLAIN,
+    RECORDS,
+    REPORT,
+    REPOSITION,
+    RETIRED,
+    SEGMENT,
+    STRETCH,
+    TAKEN,
+    Start,
+)
 from wholegrain._engine.pickling import dumps
 from wholegrain._engine.ring import Arena
 from wholegrain._engine.transport import INLINE_BYTES, Encoder
-
-# From the consumer.
-TAKEN, REPOSITION, NUDGE, STRETCH, CANCEL = range(5)
-# To the consumer.
-HELLO, PLAIN, RECORDS, END, ERROR, SEGMENT, RETIRED, REPORT = range(8)
-
-COUNTER = "next_index"
-"""A state with this key alone travels as its number."""
 
 _MAX_TOGETHER = 256
 _MAX_TOGETHER_BYTES = 1 << 15
 _QUICK_S = 500e-6
 _MAX_WAIT_S = 1e-3
-# How far to run ahead where elements are small.
-_MAX_AHEAD = 1024
-_MAX_AHEAD_BYTES = 1 << 21
-# After so many the consumer says what it took: each time, the thread that listens takes the
-# interpreter's lock away from the one that works.
-TAKEN_TOGETHER = _MAX_AHEAD // 4
-TAKEN_TOGETHER_BYTES = _MAX_AHEAD_BYTES // 4
 # Immutable, so they can be pickled later, all of a message in one go.
 _NUMBERS = frozenset({int, float, bool, type(None), complex})
 _STRINGS = frozenset({str, bytes})
 _MAX_STRING = 1 << 12
 _REPORT_EVERY_S = 0.25
-
-
-@dataclass(eq=False, repr=False)  # Every worker waits until the class is made.
-class Start:
-    """The first message: all that a worker has to know."""
-
-    index: int
-    count: int
-    buffer_size: int
-    min_shm_size: int
-    memory_kind: memory.Kind
-    memory_name: str
-    program: program.ProgramCopy
-    init_fn: bytes | None
-    generation: int
-    state: bytes | None
-    hold_after: int
-    """How many elements are sent one by one before any wait for each other."""
-    environ: dict[str, str]
-    path: list[str]
-    argv: list[str]
-    directory: str
-    has_crash_file: bool
-    """Whether a file comes along for what Python says when native code crashes."""
-    set_up: tuple[str, ...]
-    """Functions to call first, by name."""
 
 
 class Region(NamedTuple):
@@ -233,7 +209,7 @@ class Worker:
                 or not no_commands()
                 or (
                     ahead >= self._ahead
-                    and (ahead >= _MAX_AHEAD or self._bytes_ahead >= _MAX_AHEAD_BYTES)
+                    and (ahead >= MAX_AHEAD or self._bytes_ahead >= MAX_AHEAD_BYTES)
                 )
             ):
                 self._obey(iterator)
@@ -354,8 +330,8 @@ class Worker:
         self._made += 1
         self._sent += 1
         # Counted as much, so that one that always fails does not do so a thousand times ahead.
-        self._bytes_ahead += _MAX_AHEAD_BYTES
-        self._messages.append((self._sent, _MAX_AHEAD_BYTES))
+        self._bytes_ahead += MAX_AHEAD_BYTES
+        self._messages.append((self._sent, MAX_AHEAD_BYTES))
         packed = pack_error(error, __file__)
         self._send(pickle.dumps((ERROR, self._generation, packed, mark, False)))
 

@@ -17,7 +17,8 @@ from wholegrain._engine.waiting import voluntary_switches
 from wholegrain._graph import fusion
 from wholegrain._graph.kinds import FunctionTransform
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.observed import Observed, Times, is_on
+from wholegrain._graph.observed import Observed, is_on
+from wholegrain._graph.times import Times
 
 Read = Callable[[int, int], Sequence[Any]]
 

@@ -29,6 +29,7 @@ from wholegrain._graph.clocked_iterators import (
 )
 from wholegrain._graph.pace import Pace
 from wholegrain._graph.tape import tape
+from wholegrain._graph.times import Reads, Times
 
 _CLOCK_S = 2e-6
 """What a clock around a stage costs for each call."""
@@ -51,47 +52,6 @@ _IDLE_S = 120.0
 def is_on() -> bool:
     """Whether runs are observed: not if the environment variable WHOLEGRAIN_REPORT is 0."""
     return os.environ.get("WHOLEGRAIN_REPORT", "1") != "0"
-
-
-@dataclasses.dataclass(slots=True)
-class Times:
-    """Seconds of all threads together.
-
-    Args:
-        own: At work in the stage itself.
-        computing: The part of it in which a processor was busy.
-        waited: Waiting for those who run ahead behind the stage.
-        reading: Reading a MapDataset right here, instead of having others do it.
-        elements: How many elements it made.
-        size: Bytes of one element, where one was looked at.
-        clocked: Whether `own` was taken with clocks that were on some of the time only.
-        busy: Which share of `own` a processor was busy, where that was looked at.
-    """
-
-    own: float = 0.0
-    computing: float = 0.0
-    waited: float = 0.0
-    reading: float = 0.0
-    elements: float = 0.0
-    size: float = 0.0
-    clocked: bool = False
-    busy: float = 1.0
-    looked: float = 0.0
-
-    def look(self, own: float, computing: float) -> None:
-        """Note for how much of the time, which is counted elsewhere, a processor was busy."""
-        self.computing += computing
-        self.looked += own
-        if self.looked:
-            self.busy += (computing - own * self.busy) / self.looked
-
-
-@dataclasses.dataclass(slots=True)
-class Reads:
-    """How many elements were read of a MapDataset: as clocks have told, and since then."""
-
-    noted: int = 0
-    pending: int = 0
 
 
 class Observed:

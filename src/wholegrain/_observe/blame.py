@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from wholegrain._graph import outline
-from wholegrain._graph.observed import Times
+from wholegrain._graph.times import Times
 
 LOOP, READERS, THREAD, THREADS, WORKERS = (
     "training loop",

@@ -9,7 +9,7 @@ from typing import Any
 
 from wholegrain._graph import outline
 from wholegrain._graph.iterator import DatasetIterator
-from wholegrain._graph.observed import Times
+from wholegrain._graph.times import Times
 from wholegrain._observe.advice import Verdict, judge
 from wholegrain._observe.blame import Lane, Place, share_out
 
