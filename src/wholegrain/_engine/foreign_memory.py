@@ -1,6 +1,7 @@
 """The memory of another process of the same user: reading and writing it, where that is allowed."""
 
 import ctypes
+import functools
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -8,6 +9,10 @@ from typing import Any
 import numpy as np
 
 _MAX_PIECES = 512
+
+# Most of the time the system looks for memory, which it can do for several at once.
+_MAX_THREADS = 4
+_BYTES_AT_ONCE = 64 << 20
 
 
 class _Piece(ctypes.Structure):
@@ -20,7 +25,21 @@ def write_to_process(pid: int, pieces: Sequence[tuple[int, Any]]) -> None:
     Raises:
         OSError: If the system does not allow that.
     """
-    _copy("process_vm_writev", pid, [(address_of(data), len(data), to) for to, data in pieces])
+    blocks = [
+        (start + done, min(_BYTES_AT_ONCE, nbytes - done), to + done)
+        for start, nbytes, to in [(address_of(data), len(data), to) for to, data in pieces]
+        for done in range(0, nbytes, _BYTES_AT_ONCE)
+    ]
+    total = sum(nbytes for _, nbytes, _ in blocks)
+    threads = min(_MAX_THREADS, os.cpu_count() or 1, total // _BYTES_AT_ONCE)
+    if threads < 2:
+        _copy("process_vm_writev", pid, blocks)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(threads) as pool:
+        shares = [blocks[first::threads] for first in range(threads)]
+        list(pool.map(functools.partial(_copy, "process_vm_writev", pid), shares))
 
 
 def read_from_process(pid: int, address: int, into: Any) -> None:
