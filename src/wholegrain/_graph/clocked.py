@@ -34,7 +34,7 @@ _SLOW_STEP_S = 100e-6
 _STAGE_COST_S = 20e-6
 """What the clocks of a stage take, where asking for the processor time is slow."""
 
-_MOST_COST = 0.004
+_MOST_COST = 0.002
 """What clocks may take of the time of reading."""
 
 _SIZES_EVERY = 8
