@@ -42,7 +42,7 @@ def _slow(x: Any) -> Any:
     """Compute for about a millisecond; note how long, which is the same with reports or without."""
     global _computed
     start = time.thread_time()
-    total = sum(range(40_000))
+    total = sum(range(70_000))
     _computed += time.thread_time() - start
     return total + x
 
