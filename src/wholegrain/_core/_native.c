@@ -2,6 +2,10 @@
  *
  * Everything here has a numpy counterpart with the same results (`permute.py`, `_packing/`); the
  * tests compare the two. Only the stable ABI is used, so one build serves all Python versions.
+ *
+ * It says Py_NewRef(Py_None), not Py_RETURN_NONE and its like: the headers of Python 3.12 and
+ * later do not count what those return, since None is immortal there. A build with such headers
+ * would free None under Python 3.11.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -372,7 +376,7 @@ shuffle_indices(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n
     PyBuffer_Release(&out);
     if (PyErr_Occurred())
         return NULL;
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 PyDoc_STRVAR(permute_small_doc, "permutation(out, seed): fill int64 `out`, of length 1..65536");
@@ -398,7 +402,7 @@ permutation(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs
         permute_small(seed, out.buf, length);
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&out);
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -719,7 +723,7 @@ bins_place(Bins *self, PyObject *lengths)
     }
     const Py_ssize_t bin = choose_bin(self);
     if (bin < 0)
-        Py_RETURN_NONE;
+        return Py_NewRef(Py_None);
     PyObject *place = PyTuple_New(self->num_features + 1);
     int64_t *starts = PyMem_Malloc(sizeof(int64_t) * (size_t)(self->num_features + 1));
     if (!place || !starts) {

@@ -66,7 +66,7 @@ stream(PyObject *Py_UNUSED(module), PyObject *args)
     PyBuffer_Release(&to);
     if (!fits)
         return NULL;
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 static PyMethodDef methods[] = {

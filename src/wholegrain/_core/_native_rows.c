@@ -292,7 +292,7 @@ rows_set(Rows *self, PyObject *args)
     let_go(before);
     Py_CLEAR(self->recent[0]);
     Py_CLEAR(self->recent[1]);
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 static PyObject *
