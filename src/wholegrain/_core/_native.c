@@ -503,7 +503,7 @@ join_pieces(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs
         }
     if (PyObject_GetBuffer(args[0], &row, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | PyBUF_WRITABLE)) {
         PyErr_Clear(); /* dates, for one, have no buffer */
-        Py_RETURN_FALSE;
+        return PyBool_FromLong(0);
     }
     if (args[4] != Py_None) {
         if (as_buffer(args[4], &segments, sizeof(int32_t), PyBUF_WRITABLE) ||
