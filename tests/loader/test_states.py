@@ -256,10 +256,10 @@ class _AlsoUnnamed(_Unnamed):
 
 
 def test_a_source_without_a_repr_restores_in_another_run_with_a_warning() -> None:
-    state = _state_after(_loader(_Unnamed()), 3)
+    before, after = _Unnamed(), _Unnamed()  # At different addresses, as in different runs.
+    state = _state_after(_loader(before), 3)
     assert b" at 0x" in state
-    kept = _Unnamed()  # At another address, as in another run.
-    it = iter(_loader(kept))
+    it = iter(_loader(after))
     with pytest.warns(UserWarning, match=r"same `data_source` cannot be checked.*__repr__") as seen:
         it.set_state(state)
     assert seen[0].filename == __file__
