@@ -9,11 +9,9 @@ Example:
 
 import importlib
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from wholegrain import constants as constants
-from wholegrain import sharding as sharding
-from wholegrain import transforms as transforms
+from wholegrain._core import lazy
 from wholegrain._core.config import config as config
 from wholegrain._graph.iter_dataset import IterDataset as IterDataset
 from wholegrain._graph.iterator import DatasetIterator as DatasetIterator
@@ -21,16 +19,17 @@ from wholegrain._graph.map_dataset import MapDataset as MapDataset
 from wholegrain.compat import keras_hook as _keras_hook
 from wholegrain.options import MultiprocessingOptions as MultiprocessingOptions
 from wholegrain.options import ReadOptions as ReadOptions
-from wholegrain.record import Record as Record
-from wholegrain.record import RecordMetadata as RecordMetadata
 
 if TYPE_CHECKING:
     from wholegrain import checkpoint as checkpoint
+    from wholegrain import constants as constants
     from wholegrain import experimental as experimental
     from wholegrain import multiprocessing as multiprocessing
     from wholegrain import samplers as samplers
+    from wholegrain import sharding as sharding
     from wholegrain import sources as sources
     from wholegrain import testing as testing
+    from wholegrain import transforms as transforms
     from wholegrain._loader.data_loader import DataLoader as DataLoader
     from wholegrain._loader.data_loader import load as load
     from wholegrain._loader.iterator import DataLoaderIterator as DataLoaderIterator
@@ -42,12 +41,24 @@ if TYPE_CHECKING:
     from wholegrain.python import GrainCheckpointHandler as GrainCheckpointHandler
     from wholegrain.python import GrainCheckpointRestore as GrainCheckpointRestore
     from wholegrain.python import GrainCheckpointSave as GrainCheckpointSave
+    from wholegrain.record import Record as Record
+    from wholegrain.record import RecordMetadata as RecordMetadata
 
 __version__ = "0.1.0"
 __version_info__ = tuple(int(part) for part in __version__.split("."))
 
 # Imported when first used, so that a program only waits for what it needs.
-_MODULES = ("checkpoint", "experimental", "multiprocessing", "samplers", "sources", "testing")
+_MODULES = (
+    "checkpoint",
+    "constants",
+    "experimental",
+    "multiprocessing",
+    "samplers",
+    "sharding",
+    "sources",
+    "testing",
+    "transforms",
+)
 _NAMES = {
     "DataLoader": "wholegrain._loader.data_loader",
     "DataLoaderIterator": "wholegrain._loader.iterator",
@@ -55,6 +66,8 @@ _NAMES = {
     "install_as_grain": "wholegrain.compat",
     "load_ipython_extension": "wholegrain.compat",
     "unload_ipython_extension": "wholegrain.compat",
+    "Record": "wholegrain.record",
+    "RecordMetadata": "wholegrain.record",
 }
 # Names of `wholegrain.python` that documents about Grain use with the short import too.
 _FLAT_NAMES = (
@@ -65,18 +78,10 @@ _FLAT_NAMES = (
     "GrainCheckpointSave",
 )
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        value: Any = importlib.import_module(f"wholegrain.{name}")
-    elif name in _FLAT_NAMES:
-        value = getattr(importlib.import_module("wholegrain.python"), name)
-    elif name in _NAMES:
-        value = getattr(importlib.import_module(_NAMES[name]), name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+__getattr__ = lazy.importer(
+    __name__,
+    _NAMES | dict.fromkeys(_MODULES, __name__) | dict.fromkeys(_FLAT_NAMES, "wholegrain.python"),
+)
 
 
 def __dir__() -> list[str]:

@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from wholegrain._core import native
+from wholegrain._core.types import NDArray
 
 # Of these, any bytes are a number.
 _KINDS = "iuf"
 
 
-def values_of(array: npt.NDArray[Any]) -> Iterable[Any]:
+def values_of(array: NDArray[Any]) -> Iterable[Any]:
     """Return what iterates over an array of one dimension as the array itself does, but quicker."""
     kind = array.dtype
     if native.lib is None or kind.kind not in _KINDS or not _is_behind_head(kind):

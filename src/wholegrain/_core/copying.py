@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from wholegrain._core.native import lib
+from wholegrain._core.types import NDArray
 
-Copy = Callable[[npt.NDArray[Any], npt.NDArray[Any]], None]
+Copy = Callable[[NDArray[Any], NDArray[Any]], None]
 """Copies its second argument into its first."""
 
 # Of what is smaller, a cache may still have something when it is read.
@@ -29,7 +29,7 @@ def copier(nbytes: int) -> Copy:
     return _stream
 
 
-def _stream(target: npt.NDArray[Any], source: npt.NDArray[Any]) -> None:
+def _stream(target: NDArray[Any], source: NDArray[Any]) -> None:
     assert _stream_bytes is not None
     if source.dtype == target.dtype and source.shape == target.shape:
         try:

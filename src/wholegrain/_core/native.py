@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from typing import Any, Protocol, cast
 
 import numpy as np
-import numpy.typing as npt
 
-_Int32s = npt.NDArray[np.int32]
-_Int64s = npt.NDArray[np.int64]
+from wholegrain._core.types import NDArray
+
+_Int32s = NDArray[np.int32]
+_Int64s = NDArray[np.int64]
 
 
 class NativeLibrary(Protocol):
@@ -32,8 +33,8 @@ class NativeLibrary(Protocol):
 
     def join_pieces(
         self,
-        row: npt.NDArray[Any],
-        sequences: list[npt.NDArray[Any]],
+        row: NDArray[Any],
+        sequences: list[NDArray[Any]],
         starts: list[int],
         stops: list[int],
         segment_ids: _Int32s | None,
@@ -47,7 +48,7 @@ class NativeLibrary(Protocol):
     @property
     def Rows(self) -> type: ...
 
-    def Numbers(self, array: npt.NDArray[Any], scalar: type, /) -> Iterator[Any]: ...
+    def Numbers(self, array: NDArray[Any], scalar: type, /) -> Iterator[Any]: ...
 
     def Texts(
         self, offsets: Any, content: Any, start: int, stop: int, is_wide: bool, is_text: bool, /

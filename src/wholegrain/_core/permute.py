@@ -18,10 +18,9 @@ import threading
 from typing import SupportsIndex
 
 import numpy as np
-import numpy.typing as npt
 
 from wholegrain._core import native
-from wholegrain._core.types import Indices
+from wholegrain._core.types import Indices, NDArray
 
 SMALL_LENGTH = 1 << 16
 """Up to this length a permutation is computed as a whole and kept."""
@@ -207,13 +206,13 @@ def _shuffle_array(
     return shuffled
 
 
-def _encipher(values: npt.NDArray[np.uint64], keys: tuple[int, ...], word_bits: int) -> None:
+def _encipher(values: NDArray[np.uint64], keys: tuple[int, ...], word_bits: int) -> None:
     """Encipher each value once, in place, a block at a time."""
     for start in range(0, values.size, _BLOCK):
         _encipher_block(values[start : start + _BLOCK], keys, word_bits)
 
 
-def _encipher_block(values: npt.NDArray[np.uint64], keys: tuple[int, ...], word_bits: int) -> None:
+def _encipher_block(values: NDArray[np.uint64], keys: tuple[int, ...], word_bits: int) -> None:
     w = np.uint32(word_bits)
     mask = np.uint32((1 << word_bits) - 1)
     # Words have at most 32 bits, so 32-bit arrays hold them whatever the size of a block.

@@ -1,12 +1,7 @@
-"""What an element looks like: shapes and dtypes, for programs and for people."""
+"""The shapes and dtypes of elements that are not there yet."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
-
-import numpy as np
-
-from wholegrain._core import tree
 
 
 @runtime_checkable
@@ -33,51 +28,3 @@ class ShapeDtypeStruct:
 
     shape: tuple[int | None, ...]
     dtype: Any
-
-
-def describe(element: Any) -> Any:
-    """Return a tree like `element` with each leaf replaced by its type and shape."""
-    if isinstance(element, Mapping):
-        return {key: describe(value) for key, value in element.items()}
-    if isinstance(element, (list, tuple)):
-        kind = type(element).__name__
-        if not element:
-            return f"{kind}<>[0]"
-        if all(isinstance(item, type(element[0])) for item in element):
-            return f"{kind}<{type(element[0]).__name__}>{_shape(element)}"
-        described = [describe(item) for item in element]
-        return described if isinstance(element, list) else tuple(described)
-    if isinstance(element, np.ndarray | np.generic):
-        return f"{element.dtype}{_shape(element)}"
-    if dataclasses.is_dataclass(element) and not isinstance(element, type):
-        names = [field.name for field in dataclasses.fields(element)]
-    elif hasattr(element, "__attrs_attrs__"):
-        names = [attribute.name for attribute in element.__attrs_attrs__]
-    else:
-        return f"{type(element).__name__}{_shape(element)}"
-    fields = {name: describe(getattr(element, name)) for name in names}
-    return f"{type(element).__name__}\n{fields}[]"
-
-
-def _shape(value: Any) -> str:
-    try:
-        return str(list(np.asarray(value).shape))
-    except ValueError:
-        return "[unknown shape]"
-
-
-def nbytes(element: Any) -> int:
-    """Estimate the memory that `element` holds, by its arrays, strings and bytes."""
-    total = 0
-    for leaf in tree.leaves(element):
-        try:
-            size = getattr(leaf, "nbytes", None)
-        except Exception:  # Not every kind of array knows.
-            size = None
-        if isinstance(size, int):
-            total += size
-        elif isinstance(leaf, (str, bytes, bytearray)):
-            total += len(leaf)
-        else:
-            total += 32
-    return total

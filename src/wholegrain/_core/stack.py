@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from wholegrain._core import spec, tree
+from wholegrain._core import tree
 from wholegrain._core.copying import Copy, copier
+from wholegrain._core.elements import describe
+from wholegrain._core.types import NDArray
 
-Empty: TypeAlias = Callable[[tuple[int, ...], Any], npt.NDArray[Any]]
+Empty: TypeAlias = Callable[[tuple[int, ...], Any], NDArray[Any]]
 """Gives memory for an array of a shape and a dtype, as `numpy.empty` does."""
 
 _INT64 = np.dtype(np.int64)
@@ -49,7 +50,7 @@ def _stack(elements: Sequence[Any], stack_leaves: Callable[[list[Any]], Any]) ->
         ) from error
 
 
-def _stack_leaves(leaves: list[Any]) -> npt.NDArray[Any]:
+def _stack_leaves(leaves: list[Any]) -> NDArray[Any]:
     if len(leaves) == 1:
         return np.expand_dims(leaves[0], 0)
     first = leaves[0]
@@ -75,7 +76,7 @@ def _same_shapes(leaves: list[Any]) -> bool:
     return all([type(leaf) is np.ndarray and leaf.shape == shape for leaf in leaves])  # noqa: C419
 
 
-def _stack_leaves_into(leaves: list[Any], empty: Empty) -> npt.NDArray[Any]:
+def _stack_leaves_into(leaves: list[Any], empty: Empty) -> NDArray[Any]:
     first = leaves[0]
     if type(first) is np.ndarray and first.dtype.kind in "biufc" and first.size:
         dtype = first.dtype
@@ -109,7 +110,7 @@ class GrowingBatch:
         self._empty = empty
         self._elements: list[Any] = []  # With rows of the batch in place of large arrays.
         # For each place in the tree.
-        self._batches: list[npt.NDArray[Any] | None] = []
+        self._batches: list[NDArray[Any] | None] = []
         self._copies: list[Copy] = []
         self._filled: list[int] = []
 
@@ -144,7 +145,7 @@ class GrowingBatch:
         self._filled[place] += 1
         return row
 
-    def _batch_of(self, leaf: Any) -> npt.NDArray[Any] | None:
+    def _batch_of(self, leaf: Any) -> NDArray[Any] | None:
         if not _is_large(leaf) or not leaf.ndim:
             return None
         if leaf.dtype.kind not in "biufc" or not leaf.dtype.isnative:
@@ -199,13 +200,13 @@ def batch_and_pad(values: Sequence[Any], *, batch_size: int, pad_value: Any = 0)
     return tree.map_leaves(lambda leaf: _pad(leaf, missing, pad_value), batch)
 
 
-def _pad(batch: npt.NDArray[Any], missing: int, pad_value: Any) -> npt.NDArray[Any]:
+def _pad(batch: NDArray[Any], missing: int, pad_value: Any) -> NDArray[Any]:
     padding = np.full((missing, *batch.shape[1:]), pad_value, dtype=batch.dtype)
     return np.concatenate([batch, padding])
 
 
 def _describe_elements(elements: Sequence[Any]) -> str:
-    shown = [f"  {spec.describe(element)}" for element in elements[:8]]
+    shown = [f"  {describe(element)}" for element in elements[:8]]
     if len(elements) > 8:
         shown.append(f"  ... and {len(elements) - 8} more")
     return "\n".join(shown)

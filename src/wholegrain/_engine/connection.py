@@ -24,7 +24,7 @@ _NUDGE_AFTER_S = 1e-3
 _NUDGE_AFTER_MOST_S = 16e-3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, repr=False)
 class WorkerSettings:
     """What all the processes have in common that one worker goes through."""
 

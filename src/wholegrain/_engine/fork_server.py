@@ -22,10 +22,11 @@ import sys
 import time
 import warnings
 from array import array
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from wholegrain._engine import worker
 from wholegrain._engine.foreign_memory import address_of
+from wholegrain._engine.quick_import import Finder
 from wholegrain._engine.requests import (
     ALLOCATE,
     DROP,
@@ -43,9 +44,10 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
-class _Child(NamedTuple):
-    pid: int
-    socket: socket.socket
+class _Child:
+    def __init__(self, pid: int, sock: socket.socket) -> None:
+        self.pid = pid
+        self.socket = sock
 
 
 class ForkServer:
@@ -201,7 +203,7 @@ class ForkServer:
             return 0
         with contextlib.suppress(AttributeError, OSError):
             region.madvise(mmap.MADV_HUGEPAGE)
-        self._regions[number] = worker.Region(region, [])
+        self._regions[number] = worker.Region(region)
         return address_of(region)
 
     def _make_objects(self, number: int, count: int) -> int:
@@ -276,22 +278,40 @@ def _prctl(option: int, value: int | bytes) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def serve(descriptor: str, parent: str, preload: str) -> NoReturn:
-    """Be the fork server of a process.
+def serve(parent: str, preload: str, finder: Finder) -> NoReturn:
+    """Be the fork server of a process. Its socket for requests is the standard input.
 
     Args:
-        descriptor: Of the socket for requests.
         parent: The number of the process.
         preload: Modules to import before the first fork, with commas between them.
+        finder: Finds modules until then.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.argv[:] = [""]
-    server = ForkServer(socket.socket(fileno=int(descriptor)), int(parent))
+    _close_inherited()
+    server = ForkServer(_take_socket(), int(parent))
     _prctl(_PR_SET_NAME, b"wholegrain")
     for name in preload.split(","):
         with contextlib.suppress(Exception):  # If a worker needs it, it says what is wrong.
             importlib.import_module(name)
+    finder.stop()
     # What is there now will not be garbage: looking for it takes time, and would unshare memory.
     gc.freeze()
     gc.enable()  # It was off while modules were imported, which makes that quicker.
     server.serve()
+
+
+def _close_inherited() -> None:
+    """Close what the main process left open for children: it is not for this one."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+
+
+def _take_socket() -> socket.socket:
+    sock = socket.socket(fileno=os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return sock

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from wholegrain._core.copying import copier
 from wholegrain._core.tree import follows_jax
+from wholegrain._core.types import NDArray
 
-Array = npt.NDArray[Any]
-Bytes = npt.NDArray[np.uint8]
+Array = NDArray[Any]
+Bytes = NDArray[np.uint8]
 
 Parts = tuple[Any, ...]
 """The containers and leaves of an element, depth first."""

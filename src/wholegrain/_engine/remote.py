@@ -12,7 +12,6 @@ from wholegrain._core import events
 from wholegrain._engine import messages
 from wholegrain._engine.connection import Connection, WorkerSettings
 from wholegrain._engine.ending import wait_if_exiting
-from wholegrain._engine.failures import describe_exit, unpack_error
 from wholegrain._engine.pickling import dumps, dumps_by_value
 from wholegrain._engine.program import Program
 
@@ -299,6 +298,8 @@ class RemoteIterator(Generic[T]):
             self._acknowledge()
             self._cursor = 1
             where = f"while it was making its element {number}"
+        from wholegrain._engine.failures import unpack_error  # Few come here.
+
         error = unpack_error(packed)
         error.add_note(f"{self._name} (process {pid}) raised this {where}.")
         raise error
@@ -326,6 +327,8 @@ class RemoteIterator(Generic[T]):
             self._died_at = -1
             raise RuntimeError(self._describe_death(code, report, position))
         self._died_at = position
+        from wholegrain._engine.failures import describe_exit
+
         _log.warning(
             "%s (process %s) ended unexpectedly with exit code %s. Another process goes on"
             " with its element %d.%s",
@@ -337,6 +340,8 @@ class RemoteIterator(Generic[T]):
         )
 
     def _describe_death(self, code: int | None, report: str, position: int) -> str:
+        from wholegrain._engine.failures import describe_exit
+
         mark = self._marks[-1] if self._marks else self._before
         state = "its initial state" if mark is None else repr(pickle.loads(_pickled_state(mark)))
         text = (

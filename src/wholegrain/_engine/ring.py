@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
+from wholegrain._core.types import NDArray
 from wholegrain._engine import memory
 
-Bytes = npt.NDArray[np.uint8]
+Bytes = NDArray[np.uint8]
 
 SlotId = int
 """The segment's number, and the place in it in the lowest `_PLACE_BITS` bits."""

@@ -15,16 +15,16 @@ import functools
 import mmap
 import os
 import pickle
-import queue
 import signal
 import socket
 import sys
 import threading
 import time
 import traceback
+from _queue import SimpleQueue
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from wholegrain._engine import memory, program, set_up
 from wholegrain._engine.channel import Channel
@@ -62,11 +62,12 @@ _MAX_STRING = 1 << 12
 _REPORT_EVERY_S = 0.25
 
 
-class Region(NamedTuple):
+class Region:
     """Memory with a program, which workers inherit."""
 
-    memory: mmap.mmap
-    objects: list[bytes | bytearray]
+    def __init__(self, memory: mmap.mmap) -> None:
+        self.memory = memory
+        self.objects: list[bytes | bytearray] = []
 
 
 def run(sock: socket.socket, regions: dict[int, Region]) -> NoReturn:
@@ -137,7 +138,7 @@ class Worker:
         self._start = start
         self._arena = Arena(start.memory_kind, start.memory_name, self._announce, self._retire)
         self._encoder: Encoder
-        self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._commands: SimpleQueue[Any] = SimpleQueue()
         self._sending = threading.Lock()
         # Finished elements that were not sent yet: each with its state and size. The second
         # thread may send them too, so nothing but append and popleft is done to it.
@@ -190,7 +191,8 @@ class Worker:
         if copy.inline is not None:
             content = bytearray(copy.inline)
         elif copy.region is not None:
-            content, objects = regions[copy.region]
+            region = regions[copy.region]
+            content, objects = region.memory, region.objects
         else:
             handle = copy.shared
             if isinstance(handle, int):

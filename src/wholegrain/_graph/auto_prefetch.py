@@ -11,14 +11,18 @@ from wholegrain._core.state import WrongStateError, copy_state, joined
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._engine.ending import wait_if_exiting
-from wholegrain._graph import rewrite, run, tracking
+from wholegrain._graph import run, tracking
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, check_state_of, closed_error
 from wholegrain._graph.kinds import OneParentIterNode
 from wholegrain._graph.positions import CountedStates, UncountableError
-from wholegrain._graph.process_iterator import pack_pipeline
+from wholegrain._graph.process_iterator import modules_of, pack_pipeline
 from wholegrain._graph.stage import Stage
-from wholegrain._graph.stretch_iterator import StretchIterator, StretchReadIterator
+from wholegrain._graph.stretch_iterator import (
+    StretchIterator,
+    StretchReadIterator,
+    reading_stretches,
+)
 
 if TYPE_CHECKING:
     from wholegrain._engine.crew import Crew
@@ -117,7 +121,10 @@ class AutoPrefetchIterator(DatasetIterator[T]):
     def _start(self) -> StretchedIterator[T]:
         if self._closed:
             raise closed_error()
-        # Only where there are workers.
+        # Only where there are workers. The rest is imported while their launcher starts.
+        from wholegrain._engine.launcher import get_launcher
+
+        get_launcher(modules_of(self._dataset))
         from wholegrain._engine import limits
         from wholegrain._engine.controller import Controller
         from wholegrain._engine.crew import Crew
@@ -270,7 +277,7 @@ def _without_workers(state: State) -> State:
 
 
 def _pack(dataset: IterDataset[Any], context: run.RunContext) -> Program:
-    factory = functools.partial(_open_in_worker, rewrite.reading_stretches(dataset), context)
+    factory = functools.partial(_open_in_worker, reading_stretches(dataset), context)
     return pack_pipeline(factory, dataset)
 
 

@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from wholegrain._core.spec import nbytes
-from wholegrain._core.types import Indices, T
+from wholegrain._core.elements import nbytes
+from wholegrain._core.types import Indices, NDArray, T
 from wholegrain._engine.waiting import voluntary_switches
 from wholegrain._graph import fusion
 from wholegrain._graph.kinds import FunctionTransform
@@ -219,7 +218,7 @@ class _Clocked(MapDataset[T]):
     def getitems(self, indices: Indices) -> Sequence[T | None]:
         return self._timed(self._stage.getitems, indices, False)  # type: ignore[no-any-return]
 
-    def gather(self, indices: Indices) -> npt.NDArray[Any] | None:
+    def gather(self, indices: Indices) -> NDArray[Any] | None:
         if not len(indices):
             return self._stage.gather(indices)
         return self._timed(self._stage.gather, indices, False)  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from wholegrain import transforms
 from wholegrain._core.types import T
-from wholegrain._graph import outline, seeds
+from wholegrain._graph import nodes, outline, seeds
 from wholegrain._graph.parents import replace_parents
 from wholegrain.options import MultiprocessingOptions
 
@@ -184,7 +184,3 @@ class IterDataset(outline.Shown, Generic[T], metaclass=_IterDatasetFactories):
     def pipe(self, func: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """Return `func(self, *args, **kwargs)`."""
         return func(self, *args, **kwargs)
-
-
-# Fluent methods make nodes, and nodes are datasets: the one knot in the imports, tied here.
-from wholegrain._graph import nodes  # noqa: E402

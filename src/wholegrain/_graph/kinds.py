@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from wholegrain._core.errors import add_stage_note
 from wholegrain._core.names import transform_name
-from wholegrain._core.types import IndexT, Indices, T
+from wholegrain._core.types import IndexT, Indices, NDArray, T
 from wholegrain._graph import fusion, run
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator
@@ -73,7 +72,7 @@ class IndexTransform(OneParentMapNode[T]):
     def getitems(self, indices: Indices) -> Sequence[T | None]:
         return self.parent.getitems(self.parent_index(indices))
 
-    def gather(self, indices: Indices) -> npt.NDArray[Any] | None:
+    def gather(self, indices: Indices) -> NDArray[Any] | None:
         return self.parent.gather(self.parent_index(indices))
 
     def source_index(self, index: int) -> int:

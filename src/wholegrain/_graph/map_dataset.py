@@ -8,11 +8,9 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
-import numpy.typing as npt
-
 from wholegrain import transforms
-from wholegrain._core.types import Indices, T
-from wholegrain._graph import outline, seeds
+from wholegrain._core.types import Indices, NDArray, T
+from wholegrain._graph import nodes, outline, seeds
 from wholegrain._graph.chunks import read_chunk
 from wholegrain._graph.parents import replace_parents
 from wholegrain.options import ReadOptions
@@ -124,7 +122,7 @@ class MapDataset(outline.Shown, Generic[T], metaclass=_MapDatasetFactories):
         """Read a chunk of elements, in the order of `indices`."""
         return read_chunk(self, "_getitems", indices.tolist())
 
-    def gather(self, indices: Indices) -> npt.NDArray[Any] | None:
+    def gather(self, indices: Indices) -> NDArray[Any] | None:
         """Return a chunk of elements stacked, where they are rows of one array; else None."""
         return None
 
@@ -302,7 +300,3 @@ class MapDataset(outline.Shown, Generic[T], metaclass=_MapDatasetFactories):
     def pipe(self, func: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """Return `func(self, *args, **kwargs)`."""
         return func(self, *args, **kwargs)
-
-
-# Fluent methods make nodes, and nodes are datasets: the one knot in the imports, tied here.
-from wholegrain._graph import nodes  # noqa: E402

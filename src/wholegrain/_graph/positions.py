@@ -8,29 +8,21 @@ without workers in which the state a number of elements further on is a matter o
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from wholegrain._core.types import State
-from wholegrain._graph.nodes.batch import BatchIterDataset
-from wholegrain._graph.nodes.limit import LimitIterDataset
-from wholegrain._graph.nodes.map import MapIterDataset
-from wholegrain._graph.nodes.map_with_index import MapWithIndexIterDataset
-from wholegrain._graph.nodes.options import SeedIterDataset, WithOptionsIterDataset
-from wholegrain._graph.nodes.random_map import RandomMapIterDataset
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
-
-_UNCHANGED = (MapIterDataset, SeedIterDataset, WithOptionsIterDataset)
+from wholegrain._graph.stage import Step
 
 
 def state_at(dataset: Any, count: int) -> State | None:
     """Return the state after `count` elements; None if it does not follow from the count."""
     if type(dataset) is PrefetchIterDataset:
         return {"next_index": count} if dataset.gives_all else None
-    if type(dataset) in _UNCHANGED or vars(type(dataset)).get("_step") is not None:
-        if type(dataset) not in _UNCHANGED and dataset._step != _SAME:
-            return None
+    step = _own_step(dataset)
+    if step == _SAME:
         return state_at(dataset.parents[0], count)
-    if type(dataset) is RandomMapIterDataset:
+    if step == _DRAWS:
         parent = state_at(dataset.parents[0], count)
         return None if parent is None else {"parent": parent, "index_for_rng": count}
     return None
@@ -51,25 +43,8 @@ def elements_read(state: Any) -> int | None:
     return None if None in counts else sum(counts)  # type: ignore[arg-type]
 
 
-class Step(NamedTuple):
-    """What one stage does to positions.
-
-    A class of datasets says so in its attribute `_step`, or None if an instance does not have one.
-
-    Args:
-        size: How many of the parent's elements make one.
-        drop_remainder: Whether fewer of them, at the end, make none.
-        counter: Under which name its state counts its elements, beside that of the parent.
-        limit: How many elements there are at most.
-    """
-
-    size: int = 1
-    drop_remainder: bool = False
-    counter: str | None = None
-    limit: int | None = None
-
-
 _SAME = Step()
+_DRAWS = Step(counter="index_for_rng")
 
 
 class UncountableError(ValueError):
@@ -116,18 +91,24 @@ class CountedStates:
 
     def after(self, state: State, count: int) -> State:
         """Return the state that many elements after `state`; there have to be so many."""
-        return self._after(state, count, 0)
+        return self._after(state, count, 0, ended=False)
 
-    def _after(self, state: State, count: int, depth: int) -> State:
+    def _after(self, state: State, count: int, depth: int, ended: bool) -> State:
+        # `ended`: one element more was asked for, and there was none.
         if depth == len(self._steps):
-            return {"next_index": int(state["next_index"]) + count}
+            index = int(state["next_index"])
+            return {"next_index": max(index, self._length) if ended else index + count}
         step = self._steps[depth]
         parent = state if step.counter is None else state["parent"]
+        count_below = count
+        if step.limit is not None and step.counter is not None:
+            # After as many as there may be it asks for no more.
+            ended = ended and int(state[step.counter]) + count < step.limit
         if step.size > 1:
-            count_below = min(count * step.size, self._left(parent, depth + 1))
-        else:
-            count_below = count
-        after = self._after(parent, count_below, depth + 1)
+            left = self._left(parent, depth + 1)
+            ended = ended or count * step.size > left
+            count_below = left if ended else count * step.size
+        after = self._after(parent, count_below, depth + 1, ended)
         if step.counter is None:
             return after
         return {"parent": after, step.counter: int(state[step.counter]) + count}
@@ -141,24 +122,15 @@ def read_until(state: State) -> int:
 
 
 def _step_of(dataset: Any) -> Step:
-    kind = type(dataset)
-    step: Step | None = None
-    # Of the class itself: what a subclass does may be something else.
-    if kind in _UNCHANGED:
-        step = _SAME
-    elif kind is RandomMapIterDataset:
-        step = Step(counter="index_for_rng")
-    elif kind is MapWithIndexIterDataset:
-        step = Step(counter="counter")
-    elif kind is LimitIterDataset:
-        step = Step(counter="count_elements_read", limit=dataset._count)
-    elif kind is BatchIterDataset:
-        step = Step(dataset._batch_size, dataset._drop_remainder)
-    elif "_step" in vars(kind):
-        step = dataset._step
+    step = _own_step(dataset)
     if step is None:
         raise UncountableError(
             f"behind {dataset}, where an element comes from is not known before those in front of"
             " it are read"
         )
     return step
+
+
+def _own_step(dataset: Any) -> Step | None:
+    # Of the class itself: what a subclass does may be something else.
+    return dataset._step if "_step" in vars(type(dataset)) else None

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.log import logger
 from wholegrain._core.types import State, T
-from wholegrain._graph import positions, rewrite, run, tracking
-from wholegrain._graph.auto_prefetch import Caps, auto_prefetch
+from wholegrain._graph import positions, run
 from wholegrain._graph.interleave_iterator import InterleaveDatasetIterator
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, check_state_of
 from wholegrain._graph.nodes.interleave import InterleaveIterDataset
-from wholegrain._graph.process_iterator import ProcessIterator, pack_pipeline
+from wholegrain._graph.process_iterator import ProcessIterator, modules_of, pack_pipeline
+from wholegrain._graph.shares import Shares, check_can_shard
 from wholegrain._graph.stage import Stage
 from wholegrain._graph.thread_iterator import ThreadPrefetchDatasetIterator
 from wholegrain.options import MultiprocessingOptions
@@ -51,24 +51,10 @@ class ShardedIterDataset(InterleaveIterDataset[T]):
     def open(self) -> DatasetIterator[T]:
         return ShardedDatasetIterator(self, run.current())
 
-    def share(self, number: int) -> IterDataset[T]:
-        """Return what one worker runs."""
-        return rewrite.shard(self._parent, number, self._num_workers, self._sequential)
-
-    def open_share(
-        self, number: int, context: run.RunContext, watch: tracking.Watch | None = None
-    ) -> DatasetIterator[T]:
-        """Return an iterator of one worker's share in this process."""
-        with run.entered(
-            run.RunContext(
-                options=context.options,
-                worker_index=number,
-                worker_count=self._num_workers,
-                observed=context.observed,
-                watch=watch,
-            )
-        ):
-            return self.share(number).__iter__()
+    @property
+    def shares(self) -> Shares[T]:
+        """What the workers run."""
+        return Shares(self._parent, self._num_workers, self._sequential)
 
     def states_at(self, position: int) -> list[State] | None:
         """Return the state of each worker when `position` elements were read; None if unknown."""
@@ -142,7 +128,7 @@ class ShardedDatasetIterator(InterleaveDatasetIterator[T]):
         super().check_state(state)
         try:
             # Workers say what is wrong when it is too late. The first share is the longest.
-            share = self._dataset.open_share(0, self._context)
+            share = self._dataset.shares.open(0, self._context)
         except Exception:
             return  # What it needs may be there in workers only.
         try:
@@ -178,7 +164,7 @@ class MultithreadPrefetchIterDataset(ShardedIterDataset[T]):
     """Shares of a pipeline, each run by a thread."""
 
     def open_dataset(self, number: int, context: run.RunContext) -> DatasetIterator[T]:
-        iterator = self.open_share(number, context, context.watch)
+        iterator = self.shares.open(number, context, context.watch)
         context.observed.name_share(iterator.opened_from, self._parent)
         return iterator
 
@@ -207,7 +193,7 @@ def multithread_prefetch(
         raise ValueError(f"`num_threads` cannot be negative, but got {num_threads}.")
     if num_threads == 0:
         return ds
-    rewrite.check_can_shard(ds, num_threads, sequential_slice)
+    check_can_shard(ds, num_threads, sequential_slice)
     return MultithreadPrefetchIterDataset(ds, num_threads, buffer_size, sequential_slice)
 
 
@@ -233,7 +219,9 @@ class ProcessPrefetchIterDataset(ShardedIterDataset[T]):
         opened = copy.copy(self)
         opened._copy_of = self
         opened._program = functools.cache(
-            lambda: pack_pipeline(functools.partial(_open_in_worker, self, context), self._parent)
+            lambda: pack_pipeline(
+                functools.partial(self.shares.open_in_worker, context), self._parent
+            )
         )
         return ShardedDatasetIterator(opened, context)
 
@@ -241,7 +229,8 @@ class ProcessPrefetchIterDataset(ShardedIterDataset[T]):
         assert self._program is not None
         iterator: ProcessIterator[T] = ProcessIterator(
             self._program,
-            functools.partial(self.open_share, number, context),
+            modules_of(self.shares),
+            functools.partial(self.shares.open, number, context),
             worker_index=number,
             worker_count=self._num_workers,
             buffer_size=self._iter_buffer_size,
@@ -257,16 +246,6 @@ class ProcessPrefetchIterDataset(ShardedIterDataset[T]):
 
     def __str__(self) -> str:
         return f"ProcessPrefetchIterDataset(num_workers={self._num_workers})"
-
-
-def _open_in_worker(
-    dataset: ShardedIterDataset[T], context: run.RunContext, number: int, count: int
-) -> DatasetIterator[T]:
-    tracking.set_up_worker(number)
-    iterator = dataset.open_share(number, context, context.watch)
-    context.observed.be_output(iterator, dataset)
-    context.observed.name_share(iterator.opened_from, dataset._parent)
-    return iterator
 
 
 def process_prefetch(
@@ -287,6 +266,8 @@ def process_prefetch(
             f" per_worker_buffer_size={buffer_size}."
         )
     if num_workers == "auto":
+        from wholegrain._graph.auto_prefetch import Caps, auto_prefetch
+
         most_ready = None if buffer_size == "auto" else buffer_size
         caps = Caps(options.max_workers, options.max_memory_bytes, most_ready)
         return auto_prefetch(ds, caps, worker_init_fn, sequential_slice)
@@ -299,7 +280,7 @@ def process_prefetch(
             'per_worker_buffer_size="auto" needs num_workers="auto", but got num_workers='
             f"{num_workers}. Give the number of elements that each worker may hold ready."
         )
-    rewrite.check_can_shard(ds, num_workers, sequential_slice)
+    check_can_shard(ds, num_workers, sequential_slice)
     if _has_no_gil():
         if worker_init_fn is not None:
             logger().warning(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ class ProcessIterator(DatasetIterator[T]):
 
     Args:
         program: Returns what the worker runs, packed.
+        modules: What it needs to be imported.
         open_here: Opens the same pipeline in this process, to ask it about positions.
         worker_index: Which worker this is.
         worker_count: How many there are.
@@ -34,6 +35,7 @@ class ProcessIterator(DatasetIterator[T]):
     def __init__(
         self,
         program: Callable[[], Program],
+        modules: Iterable[str],
         open_here: Callable[[], DatasetIterator[T]],
         *,
         worker_index: int,
@@ -44,6 +46,7 @@ class ProcessIterator(DatasetIterator[T]):
     ) -> None:
         super().__init__()
         self._program = program
+        self._modules = modules
         self._open_here = open_here
         # Not a method: the worker's connection keeps it, and must not keep this iterator.
         self._start_state = functools.partial(_start_state, functools.cache(open_here))
@@ -80,7 +83,7 @@ class ProcessIterator(DatasetIterator[T]):
         # process that starts them starts itself.
         from wholegrain._engine.launcher import get_launcher
 
-        get_launcher()
+        get_launcher(self._modules)
         from wholegrain._engine.remote import RemoteIterator
 
         self._remote = RemoteIterator(
@@ -147,6 +150,17 @@ class ProcessIterator(DatasetIterator[T]):
 def _start_state(opened: Callable[[], DatasetIterator[Any]]) -> State:
     """Return the state before the first element."""
     return opened().get_state()
+
+
+def modules_of(dataset: Any) -> set[str]:
+    """Return the modules of this package that a pipeline needs.
+
+    But not what reads files: the libraries of some formats start threads when imported.
+    """
+    found = {kind.__module__ for kind in type(dataset).__mro__}
+    ours = {name for name in found if name.startswith("wholegrain.")}
+    ours = {name for name in ours if not name.startswith("wholegrain.sources.")}
+    return ours.union(*map(modules_of, getattr(dataset, "parents", ())))
 
 
 def pack_pipeline(factory: Callable[[int, int], Any], dataset: Any) -> Program:

@@ -11,7 +11,7 @@ from wholegrain._graph.observed import Observed
 from wholegrain.options import DatasetOptions
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclasses.dataclass(eq=False, repr=False)
 class RunContext:
     """One run of a pipeline.
 

@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from typing import Any
 
-from wholegrain._core.spec import nbytes
+from wholegrain._core.elements import nbytes
 from wholegrain._core.types import State, T
 from wholegrain._engine.read_ahead import Read, ReadAhead
 from wholegrain._engine.read_stretches import ReadStretches
@@ -212,3 +212,12 @@ class StretchIterator:
     def _positions(self, state: Any) -> tuple[int, int]:
         start, count = state[:2]
         return read_until(start), read_until(self._states.after(start, count))
+
+
+def reading_stretches(dataset: Any) -> Any:
+    """Return a pipeline over one MapDataset so that it reads stretches ahead, as it is told."""
+    if type(dataset) is PrefetchIterDataset:
+        return StretchReadIterDataset(
+            dataset.parents[0], dataset._read_options, dataset._allow_nones
+        )
+    return dataset.with_parents([reading_stretches(dataset.parents[0])])

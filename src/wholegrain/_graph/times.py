@@ -3,7 +3,7 @@
 import dataclasses
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(eq=False, repr=False)
 class Times:
     """Seconds of all threads together.
 
@@ -36,7 +36,7 @@ class Times:
             self.busy += (computing - own * self.busy) / self.looked
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(eq=False, repr=False)
 class Reads:
     """How many elements were read of a MapDataset: as clocks have told, and since then."""
 

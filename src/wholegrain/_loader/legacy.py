@@ -7,7 +7,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from wholegrain._core import spec, tree
+from wholegrain._core import tree
+from wholegrain._core.elements import describe
 from wholegrain.record import Record
 
 
@@ -150,8 +151,8 @@ class BatchOperation:
         if differing:
             raise TypeError(
                 "The elements of a batch need the same structure, but those at"
-                f" {differing} differ from the first: {spec.describe(elements[differing[0]])}"
-                f" instead of {spec.describe(elements[0])}."
+                f" {differing} differ from the first: {describe(elements[differing[0]])}"
+                f" instead of {describe(elements[0])}."
             )
         return tree.zip_leaves(np.stack, elements)
 

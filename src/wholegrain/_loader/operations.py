@@ -14,8 +14,7 @@ from wholegrain._graph.kinds import OneParentIterNode
 from wholegrain._graph.nodes.batch import BatchDatasetIterator
 from wholegrain._graph.nodes.filter import FilterDatasetIterator
 from wholegrain._graph.nodes.flat_map import FlatMapDatasetIterator
-from wholegrain._graph.positions import Step
-from wholegrain._graph.stage import Stage
+from wholegrain._graph.stage import Stage, Step
 from wholegrain._loader.legacy import BatchOperation
 from wholegrain._loader.metadata import KeylessMetadata
 from wholegrain.record import Record, RecordMetadata

@@ -8,13 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy.typing as npt
-
 from wholegrain._core import events, tree
+from wholegrain._core.elements import describe, nbytes
 from wholegrain._core.log import logger
-from wholegrain._core.spec import describe, nbytes
 from wholegrain._core.tracebacks import keep_user_frames
-from wholegrain._core.types import Indices, State, T
+from wholegrain._core.types import Indices, NDArray, State, T
 from wholegrain._graph import run
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.kinds import IterNode, MapNode
@@ -160,8 +158,8 @@ class TimedMapDataset(MapNode[T]):
             self._clock.stop(started, elements)
         return elements
 
-    def gather(self, indices: Indices) -> npt.NDArray[Any] | None:
-        rows: npt.NDArray[Any] | None = None
+    def gather(self, indices: Indices) -> NDArray[Any] | None:
+        rows: NDArray[Any] | None = None
         started = self._clock.start()
         try:
             rows = self._timed.gather(indices)

@@ -4,7 +4,8 @@ import bisect
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
+
+from wholegrain._core.types import NDArray
 
 
 class BestFit:
@@ -32,7 +33,7 @@ class BestFit:
         self._keys[bin_] = key
 
 
-def best_fit(fits: npt.NDArray[np.bool_], fill: npt.NDArray[np.int64]) -> int:
+def best_fit(fits: NDArray[np.bool_], fill: NDArray[np.int64]) -> int:
     """Return the fullest bin that fits, the lowest of several such, or -1.
 
     Args:

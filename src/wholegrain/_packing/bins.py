@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from wholegrain._core import native
+from wholegrain._core.types import NDArray
 from wholegrain._packing.best_fit import BestFit, best_fit
 from wholegrain._packing.features import Feature, PackingPlan
 from wholegrain._packing.first_fit import FirstFit, first_fit
@@ -18,9 +18,9 @@ class FeatureArrays:
     """The cells of one feature, for all bins. Meta features have values only."""
 
     feature: Feature
-    values: npt.NDArray[Any]
-    segment_ids: npt.NDArray[np.int32] | None
-    positions: npt.NDArray[np.int32] | None
+    values: NDArray[Any]
+    segment_ids: NDArray[np.int32] | None
+    positions: NDArray[np.int32] | None
 
 
 class Bins(Protocol):

@@ -9,11 +9,11 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from wholegrain._core import native
+from wholegrain._core.types import NDArray
 
-Row = dict[str, npt.NDArray[Any]]
+Row = dict[str, NDArray[Any]]
 
 _logger = logging.getLogger("wholegrain")
 
@@ -76,7 +76,7 @@ class Piece:
 
     def __init__(
         self,
-        sequences: list[npt.NDArray[Any]],
+        sequences: list[NDArray[Any]],
         starts: list[int],
         stops: list[int],
         origin: Any,
@@ -233,11 +233,11 @@ class _Cells:
     def __init__(self, feature: ConcatFeature) -> None:
         self.feature = feature
         self.room = feature.length
-        self.sequences: list[npt.NDArray[Any]] = []
+        self.sequences: list[NDArray[Any]] = []
         self.starts: list[int] = []
         self.stops: list[int] = []
 
-    def append(self, sequence: npt.NDArray[Any], start: int, stop: int) -> None:
+    def append(self, sequence: NDArray[Any], start: int, stop: int) -> None:
         self.room -= stop - start
         self.sequences.append(sequence)
         self.starts.append(start)
@@ -248,8 +248,8 @@ class _Cells:
         feature, first = self.feature, self.sequences[0]
         values = np.empty((feature.length, *first.shape[1:]), first.dtype)
         row[feature.name] = values
-        segment_ids: npt.NDArray[np.int32] | None = None
-        positions: npt.NDArray[np.int32] | None = None
+        segment_ids: NDArray[np.int32] | None = None
+        positions: NDArray[np.int32] | None = None
         if not feature.is_meta:
             segment_ids = np.empty(feature.length, np.int32)
             positions = np.empty(feature.length, np.int32)
@@ -268,9 +268,9 @@ class _Cells:
 
     def _join(
         self,
-        values: npt.NDArray[Any],
-        segment_ids: npt.NDArray[np.int32] | None,
-        positions: npt.NDArray[np.int32] | None,
+        values: NDArray[Any],
+        segment_ids: NDArray[np.int32] | None,
+        positions: NDArray[np.int32] | None,
     ) -> None:
         begin = 0
         for f, sequence in enumerate(self.sequences):
@@ -298,7 +298,7 @@ def _say_what_limits(feature: ConcatFeature) -> None:
     )
 
 
-def _counting(length: int) -> npt.NDArray[np.int32]:
+def _counting(length: int) -> NDArray[np.int32]:
     """Return 0, 1, ..., length - 1, from an array that is made once."""
     global _numbers
     numbers = _numbers

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
+
+from wholegrain._core.types import NDArray
 
 
 class FirstFit:
@@ -46,7 +47,7 @@ class FirstFit:
             tree[node] = room
 
 
-def first_fit(fits: npt.NDArray[np.bool_], fill: npt.NDArray[np.int64]) -> int:
+def first_fit(fits: NDArray[np.bool_], fill: NDArray[np.int64]) -> int:
     """Return the first bin that fits, or -1.
 
     Args:

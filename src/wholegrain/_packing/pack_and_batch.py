@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from wholegrain._core import tree
+from wholegrain._core.types import NDArray
 from wholegrain._packing.bins import make_bins
 from wholegrain._packing.features import Feature, PackingPlan
 from wholegrain._packing.packed_batch import empty_arrays
@@ -70,7 +70,7 @@ class PackAndBatchOperation:
         if batch is not None and metadata is not None:
             yield Record(metadata.remove_record_key(), batch.data())
 
-    def _sequences(self, data: Any) -> list[npt.NDArray[Any]]:
+    def _sequences(self, data: Any) -> list[NDArray[Any]]:
         """Return the arrays of a record, in the order of `length_struct`."""
         pairs: list[list[Any]] = []
         tree.zip_leaves(pairs.append, [self.length_struct, data])
@@ -89,7 +89,7 @@ class PackAndBatchOperation:
 
 
 class _Batch:
-    def __init__(self, operation: PackAndBatchOperation, first: list[npt.NDArray[Any]]) -> None:
+    def __init__(self, operation: PackAndBatchOperation, first: list[NDArray[Any]]) -> None:
         self._structure = operation.length_struct
         features = [
             Feature(path=(), capacity=length, alignment=1, padding=None, is_meta=False)
@@ -110,7 +110,7 @@ class _Batch:
         ]
         self._bins = make_bins(plan, self._arrays)
 
-    def add(self, sequences: list[npt.NDArray[Any]]) -> bool:
+    def add(self, sequences: list[NDArray[Any]]) -> bool:
         place = self._bins.place(tuple(map(len, sequences)))
         if place is None:
             return False

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-_Memory = npt.NDArray[np.uint8]
+from wholegrain._core.types import NDArray
+
+_Memory = NDArray[np.uint8]
 
 
 class RecycledArrays:
@@ -24,9 +26,7 @@ class RecycledArrays:
     def __init__(self, max_spare: int) -> None:
         self._spare: collections.deque[_Memory] = collections.deque(maxlen=max_spare)
 
-    def full(
-        self, shape: tuple[int, ...], fill_value: Any, dtype: npt.DTypeLike
-    ) -> npt.NDArray[Any]:
+    def full(self, shape: tuple[int, ...], fill_value: Any, dtype: npt.DTypeLike) -> NDArray[Any]:
         """Return an array that is filled with `fill_value`: None for zeros."""
         dtype = np.dtype(dtype)
         nbytes = math.prod(shape) * dtype.itemsize

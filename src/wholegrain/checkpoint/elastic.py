@@ -8,7 +8,7 @@ from typing import Any
 from wholegrain._core.state import number_of
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
-from wholegrain._graph import rewrite, saving
+from wholegrain._graph import saving, shares
 from wholegrain._graph.interleave_iterator import InterleaveDatasetIterator
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, closed_error
@@ -81,7 +81,7 @@ class ElasticIterator(DatasetIterator[Any]):
                     f"`ElasticIterator` cannot deal {node} out to another number of processes. It"
                     " needs an `InterleaveIterDataset` over files or datasets."
                 )
-        rewrite.check_can_shard(_interleaved(ds), 2, False)
+        shares.check_can_shard(_interleaved(ds), 2, False)
 
     @property
     def shard_options(self) -> ShardOptions:
@@ -131,7 +131,7 @@ class ElasticIterator(DatasetIterator[Any]):
                 ds = ds.mp_prefetch(self._multiprocessing_options)
             return ds
         whole = _interleaved(self._ds)
-        share = rewrite.shard(whole, options.shard_index, options.shard_count, False)
+        share = shares.shard(whole, options.shard_index, options.shard_count, False)
         return share.batch(size) if size else share
 
     def __next__(self) -> Any:

@@ -3,9 +3,9 @@
 Each format's library is imported when a source of that format is made, not before.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from wholegrain._core import lazy
 from wholegrain.sources.protocol import RandomAccessDataSource as RandomAccessDataSource
 
 if TYPE_CHECKING:
@@ -34,12 +34,9 @@ _MODULES = {
 __all__ = [*_MODULES, "RandomAccessDataSource"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy.importer(
+    __name__, {name: f"{__name__}.{home}" for name, home in _MODULES.items()}
+)
 
 
 def __dir__() -> list[str]:

@@ -14,15 +14,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from wholegrain._core.types import NDArray
 from wholegrain.sources._optional import require
 from wholegrain.sources._rows import PieceReader
 
 pa: Any = require("pyarrow", extra="arrow", purpose="Reading Arrow data")
 _compute: Any = require("pyarrow.compute", extra="arrow", purpose="Reading Arrow data")
 
-Values = npt.NDArray[Any]
+Values = NDArray[Any]
 
 # Beyond it not every integer is a float64.
 LARGEST_EXACT = 2**53

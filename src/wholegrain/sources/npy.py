@@ -8,15 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
-import numpy.typing as npt
 
-from wholegrain._core.types import Indices
+from wholegrain._core.types import Indices, NDArray
 from wholegrain.sources import _paths
 from wholegrain.sources._errors import CorruptFileError, missing_file, out_of_range
 from wholegrain.sources._sharded import as_indices
 from wholegrain.sources.protocol import RandomAccessDataSource
 
-Array = npt.NDArray[Any]
+Array = NDArray[Any]
 
 
 class NpyDataSource(RandomAccessDataSource[Any]):

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from wholegrain._cli.convert.files import sync, sync_folder, temporary_name, write_whole
 from wholegrain._cli.convert.mapping import chunks_to_write
@@ -15,19 +14,20 @@ from wholegrain._cli.convert.reading import Reader, arrow, open_reader, shared_r
 from wholegrain._cli.convert.writing import finish, open_writer
 from wholegrain._cli.formats import Format, Found
 from wholegrain._core.difference import difference
+from wholegrain._core.types import NDArray
 
 _PROGRESS = "progress"
 _FILES = "files"
 
 
-def new_progress(plan: Plan) -> npt.NDArray[np.int64]:
+def new_progress(plan: Plan) -> NDArray[np.int64]:
     """Return the number of records done of each shard, which all processes see."""
     path = plan.work / _PROGRESS
     path.write_bytes(bytes(8 * len(plan.shards)))
     return _progress(path, len(plan.shards))
 
 
-def _progress(path: Path, shards: int) -> npt.NDArray[np.int64]:
+def _progress(path: Path, shards: int) -> NDArray[np.int64]:
     return np.asarray(np.memmap(path, np.int64, "r+", shape=(shards,)))
 
 

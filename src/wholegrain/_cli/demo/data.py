@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import wholegrain as wg
+from wholegrain._core.types import NDArray
 from wholegrain.sources import ArrayRecordDataSource
 from wholegrain.sources._optional import require
 
-Image = npt.NDArray[np.uint8]
+Image = NDArray[np.uint8]
 
 SIZE = 32  # pixels
 BATCH_SIZE = 64
@@ -104,10 +104,10 @@ def pipeline(folder: Path) -> wg.IterDataset[Any]:
 
 # What the workers are doing: each counts its images in a file that all processes map.
 
-_counts: npt.NDArray[np.int64] | None = None
+_counts: NDArray[np.int64] | None = None
 
 
-def new_counts(folder: Path) -> npt.NDArray[np.int64]:
+def new_counts(folder: Path) -> NDArray[np.int64]:
     """Return a place where the next workers leave their process numbers and counts."""
     path = folder / _STATUS
     path.unlink(missing_ok=True)  # workers of an earlier run may still count in it
@@ -115,7 +115,7 @@ def new_counts(folder: Path) -> npt.NDArray[np.int64]:
     return _map_counts(str(path))
 
 
-def _map_counts(path: str) -> npt.NDArray[np.int64]:
+def _map_counts(path: str) -> NDArray[np.int64]:
     return np.asarray(np.memmap(path, np.int64, "r+", shape=(NUM_WORKERS, 2)))
 
 

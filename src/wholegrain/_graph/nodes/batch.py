@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from wholegrain._core import tree
+from wholegrain._core.elements import nbytes
 from wholegrain._core.errors import add_stage_note
-from wholegrain._core.spec import ShapeDtypeStruct, nbytes
 from wholegrain._core.stack import Empty, GrowingBatch, has_large_arrays, stack
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode, OneParentMapNode
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.stage import Stage
+from wholegrain._graph.stage import Stage, Step
 
 BatchFn = Callable[[Sequence[Any]], Any]
 
@@ -172,6 +172,10 @@ class BatchIterDataset(OneParentIterNode[T]):
         self._drop_remainder = drop_remainder
         self._batch_fn = batch_fn
 
+    @property
+    def _step(self) -> Step:
+        return Step(self._batch_size, self._drop_remainder)
+
     def open(self) -> DatasetIterator[T]:
         return BatchDatasetIterator(
             self._parent.__iter__(), self._batch_size, self._drop_remainder, self._batch_fn
@@ -304,6 +308,8 @@ class BatchDatasetIterator(TransformIterator[T]):
 
 def _batch_spec(spec: Any, batch_size: int, drop_remainder: bool, batch_fn: Any) -> Any:
     if batch_fn is None:
+        from wholegrain._core.spec import ShapeDtypeStruct
+
         rows = batch_size if drop_remainder else None
         return tree.map_leaves(
             lambda leaf: ShapeDtypeStruct(shape=(rows, *leaf.shape), dtype=leaf.dtype), spec

@@ -6,7 +6,7 @@ from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode
-from wholegrain._graph.stage import Stage
+from wholegrain._graph.stage import Stage, Step
 
 
 class LimitIterDataset(OneParentIterNode[T]):
@@ -24,6 +24,10 @@ class LimitIterDataset(OneParentIterNode[T]):
         if count <= 0:
             raise ValueError(f"`LimitIterDataset` needs a positive count, but got count={count}.")
         self._count = count
+
+    @property
+    def _step(self) -> Step:
+        return Step(counter="count_elements_read", limit=self._count)
 
     def open(self) -> DatasetIterator[T]:
         return LimitDatasetIterator(self._parent.__iter__(), self._count)

@@ -17,7 +17,7 @@ from wholegrain._graph.kinds import (
     spec_after,
 )
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.stage import Stage
+from wholegrain._graph.stage import Stage, Step
 
 
 class MapMapDataset(FunctionTransform[T]):
@@ -39,6 +39,7 @@ class MapIterDataset(OneParentIterNode[T]):
     """A function of each element, in order."""
 
     _stage = Stage(free=("transform",), position="parent")
+    _step = Step()
 
     def __init__(self, parent: Any, transform: Any) -> None:
         super().__init__(parent)

@@ -15,7 +15,7 @@ from wholegrain._graph.kinds import (
     spec_after,
 )
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.stage import Stage
+from wholegrain._graph.stage import Stage, Step
 
 
 class MapWithIndexMapDataset(ElementTransform[T]):
@@ -35,6 +35,7 @@ class MapWithIndexIterDataset(OneParentIterNode[T]):
     """A function of each position and element, in order."""
 
     _stage = Stage(free=("transform",))
+    _step = Step(counter="counter")
 
     def __init__(self, parent: Any, transform: Any) -> None:
         super().__init__(parent)

@@ -7,7 +7,7 @@ from wholegrain._core.types import IndexT, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import IndexTransform, OneParentIterNode
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.stage import Stage
+from wholegrain._graph.stage import Stage, Step
 from wholegrain.options import DatasetOptions
 
 
@@ -38,6 +38,7 @@ class WithOptionsIterDataset(OneParentIterNode[T]):
     """
 
     _stage = Stage(free=("options",), position="parent")
+    _step = Step()
 
     def __init__(self, parent: Any, options: DatasetOptions) -> None:
         super().__init__(parent)
@@ -54,6 +55,7 @@ class SeedIterDataset(OneParentIterNode[T]):
     """The parent, with a seed from which those of later stages follow."""
 
     _stage = Stage(position="parent")
+    _step = Step()
 
     def __init__(self, parent: Any, seed: int | None) -> None:
         super().__init__(parent)

@@ -20,7 +20,7 @@ from wholegrain._graph.kinds import (
 )
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.seeds import resolve_seed
-from wholegrain._graph.stage import Stage
+from wholegrain._graph.stage import Stage, Step
 
 
 class RandomMapMapDataset(ElementTransform[T]):
@@ -72,6 +72,7 @@ class RandomMapIterDataset(OneParentIterNode[T]):
     """A function of each element and the random numbers of its position."""
 
     _stage = Stage(free=("transform", "seed"))
+    _step = Step(counter="index_for_rng")
 
     def __init__(self, parent: Any, transform: Any, seed: int | None) -> None:
         super().__init__(parent)

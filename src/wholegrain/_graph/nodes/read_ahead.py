@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wholegrain._core import events
+from wholegrain._core.elements import nbytes
 from wholegrain._core.place import ChunkPlace
-from wholegrain._core.spec import nbytes
 from wholegrain._core.state import WrongStateError, index_of, joined
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T

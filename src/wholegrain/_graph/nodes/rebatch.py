@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from wholegrain._core import spec, tree
+from wholegrain._core import elements, tree
 from wholegrain._core.place import KeptPlace
 from wholegrain._core.spec import ShapeDtypeStruct
 from wholegrain._core.tracebacks import keep_user_frames
@@ -144,7 +144,7 @@ def _count_rows(batch: Any) -> int:
     if not leaves or not hasattr(leaves[0], "__len__"):
         raise TypeError(
             "`RebatchIterDataset` takes batches, trees of arrays with rows, but got"
-            f" {spec.describe(batch)}. Call `batch` first."
+            f" {elements.describe(batch)}. Call `batch` first."
         )
     rows = len(leaves[0])
     if not rows:

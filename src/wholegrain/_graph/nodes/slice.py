@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from wholegrain._core.types import IndexT, Indices, T
+from wholegrain._core.types import IndexT, Indices, NDArray, T
 from wholegrain._graph.kinds import IndexTransform
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
@@ -35,7 +34,7 @@ class _PartMapDataset(IndexTransform[T]):
             return super().getitems(indices)
         return [self.getitem(index) for index in indices.tolist()]
 
-    def gather(self, indices: Indices) -> npt.NDArray[Any] | None:
+    def gather(self, indices: Indices) -> NDArray[Any] | None:
         return super().gather(indices) if self._fits(indices) else None
 
 

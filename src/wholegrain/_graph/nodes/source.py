@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from wholegrain._core.spec import ShapeDtypeStruct
-from wholegrain._core.types import Indices, T
+from wholegrain._core.types import Indices, NDArray, T
 from wholegrain._graph.chunks import read_chunk
 from wholegrain._graph.kinds import MapNode
 from wholegrain._graph.map_dataset import MapDataset
@@ -56,7 +54,7 @@ class SourceMapDataset(MapNode[T]):
             raise ZeroDivisionError("The source is empty: there is no element to read.")
         return read_many(self._source, indices % length)
 
-    def gather(self, indices: Indices) -> npt.NDArray[Any] | None:
+    def gather(self, indices: Indices) -> NDArray[Any] | None:
         source = self._source
         if type(source) is np.ndarray and source.dtype.kind in "biufc" and len(source):
             return source.take(indices % len(source), axis=0)
@@ -128,6 +126,8 @@ class RangeMapDataset(MapNode[int]):
 
     @property
     def _element_spec(self) -> Any:
+        from wholegrain._core.spec import ShapeDtypeStruct
+
         return ShapeDtypeStruct(shape=(), dtype=np.int64)
 
     def source_index(self, index: int) -> int:

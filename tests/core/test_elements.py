@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from wholegrain._core.spec import describe, nbytes
+from wholegrain._core.elements import describe, nbytes
 
 
 @dataclasses.dataclass

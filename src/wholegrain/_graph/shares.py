@@ -1,17 +1,58 @@
-"""Graph to graph: the share of the data that one worker runs."""
+"""What each of several workers runs of a pipeline."""
 
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Generic
 
+from wholegrain._core.types import T
+from wholegrain._graph import nodes, run, tracking
 from wholegrain._graph.iter_dataset import IterDataset
+from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.nodes.random_map import RandomMapMapDataset
-from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
-from wholegrain._graph.nodes.source import RangeMapDataset, SourceMapDataset
-from wholegrain._graph.stretch_iterator import StretchReadIterDataset
-from wholegrain.sharding import ShardOptions, even_split
+from wholegrain._graph.nodes.slice import SliceMapDataset
+
+
+class Shares(Generic[T]):
+    """The shares of a pipeline.
+
+    Args:
+        whole: The pipeline.
+        count: How many there are.
+        sequential: See `shard`.
+    """
+
+    def __init__(self, whole: IterDataset[T], count: int, sequential: bool) -> None:
+        self.parents = (whole,)
+        self._count = count
+        self._sequential = sequential
+
+    def open(
+        self, number: int, context: run.RunContext, watch: tracking.Watch | None = None
+    ) -> DatasetIterator[T]:
+        """Return an iterator of one share in this process."""
+        with run.entered(
+            run.RunContext(
+                options=context.options,
+                worker_index=number,
+                worker_count=self._count,
+                observed=context.observed,
+                watch=watch,
+            )
+        ):
+            share = shard(self.parents[0], number, self._count, self._sequential)
+            return share.__iter__()
+
+    def open_in_worker(
+        self, context: run.RunContext, number: int, count: int
+    ) -> DatasetIterator[T]:
+        """Return an iterator of one share in a process that does nothing else."""
+        tracking.set_up_worker(number)
+        iterator = self.open(number, context, context.watch)
+        # To reports, this is the stage that has workers.
+        context.observed.be_output(iterator, self)
+        context.observed.name_share(iterator.opened_from, self.parents[0])
+        return iterator
 
 
 def shard(dataset: IterDataset[Any], index: int, count: int, sequential: bool) -> IterDataset[Any]:
@@ -34,7 +75,7 @@ def _shard(dataset: Any, index: int, count: int, sequential: bool) -> Any:
     if isinstance(dataset, MapDataset):
         if sequential:
             return _contiguous(dataset, index, count)
-        return dataset.slice(slice(index, None, count))
+        return SliceMapDataset(dataset, slice(index, None, count))
     set_slice = getattr(dataset, "set_slice", None)
     if set_slice is not None:
         share = copy.copy(dataset)
@@ -51,15 +92,6 @@ def _shard(dataset: Any, index: int, count: int, sequential: bool) -> Any:
     return dataset.with_parents(parents)
 
 
-def reading_stretches(dataset: Any) -> Any:
-    """Return a pipeline over one MapDataset so that it reads stretches ahead, as it is told."""
-    if type(dataset) is PrefetchIterDataset:
-        return StretchReadIterDataset(
-            dataset.parents[0], dataset._read_options, dataset._allow_nones
-        )
-    return dataset.with_parents([reading_stretches(dataset.parents[0])])
-
-
 def check_can_shard(dataset: IterDataset[Any], count: int, sequential: bool) -> None:
     """Raise if the pipeline cannot be dealt out to `count` workers."""
     if count > 1:
@@ -68,11 +100,14 @@ def check_can_shard(dataset: IterDataset[Any], count: int, sequential: bool) -> 
 
 def _contiguous(dataset: MapDataset[Any], index: int, count: int) -> MapDataset[Any]:
     """Return `dataset` over a contiguous part of each of its sources."""
-    if isinstance(dataset, (SourceMapDataset, RangeMapDataset)) or not dataset.parents:
+    from wholegrain.sharding import ShardOptions, even_split
+
+    sources = (nodes.SourceMapDataset, nodes.RangeMapDataset)
+    if isinstance(dataset, sources) or not dataset.parents:
         start, stop = even_split(len(dataset), ShardOptions(index, count))
         return dataset.slice(slice(start, stop))
     part = dataset.with_parents([_contiguous(parent, index, count) for parent in dataset.parents])
-    if isinstance(part, RandomMapMapDataset):
+    if isinstance(part, nodes.RandomMapMapDataset):
         # Workers draw different numbers: those of the element's place in the whole.
         start, _ = even_split(len(dataset), ShardOptions(index, count))
         part.count_from(start, len(dataset))

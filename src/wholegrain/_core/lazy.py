@@ -1,0 +1,28 @@
+"""Names that a package offers and imports when they are first used."""
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def importer(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a `__getattr__` for a package.
+
+    Args:
+        package: Its name.
+        homes: For each name the module to take it from; for a module of that name, the package.
+    """
+
+    def find(name: str) -> Any:
+        home = homes.get(name)
+        if home is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if home == package:
+            value: Any = importlib.import_module(f"{package}.{name}")
+        else:
+            value = getattr(importlib.import_module(home), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return find

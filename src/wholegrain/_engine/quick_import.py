@@ -1,0 +1,113 @@
+"""Imports modules from where the process that started this one has them: nothing is searched for.
+
+A new interpreter that imports numpy and this package looks for more than two hundred modules,
+which takes longer than to run some of them. The process that starts it knows where they are.
+
+The code of this module reaches that interpreter through a socket, before it can import anything
+of the package: nothing of it can be used here.
+"""
+
+import io
+import marshal
+import os
+import sys
+from importlib.machinery import ExtensionFileLoader, ModuleSpec, SourceFileLoader
+from importlib.util import MAGIC_NUMBER, spec_from_file_location
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from types import CodeType
+
+    Place = tuple[str, str | None, list[str] | None]
+    """The file, the one that Python compiled it to, and for a package where its modules are.
+
+    Nothing is compiled of an extension."""
+
+_MASK = (1 << 32) - 1
+
+
+def places(packages: "Collection[str]") -> "dict[str, Place]":
+    """Return where this process found the modules of `packages` and of Python itself."""
+    wanted = sys.stdlib_module_names.union(packages)
+    found: dict[str, Place] = {}
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] not in wanted:
+            continue
+        spec: ModuleSpec | None = getattr(module, "__spec__", None)
+        if spec is None or spec.name != name or spec.origin is None:
+            continue
+        inside = spec.submodule_search_locations
+        # Others find modules in archives, or make them up: they will do it again.
+        if type(spec.loader) is (ExtensionFileLoader if spec.cached is None else SourceFileLoader):
+            found[name] = (spec.origin, spec.cached, None if inside is None else list(inside))
+    return found
+
+
+class _SourceLoader(SourceFileLoader):
+    """Reads what Python has compiled before, if it is of the file as it is now."""
+
+    def __init__(self, name: str, path: str, compiled: str, status: os.stat_result) -> None:
+        super().__init__(name, path)
+        self._compiled = compiled
+        self._status = status
+
+    def get_code(self, fullname: str) -> "CodeType | None":
+        try:
+            with io.FileIO(self._compiled) as file:
+                content = file.readall()
+        except OSError:
+            return super().get_code(fullname)
+        numbers = (0, int(self._status.st_mtime) & _MASK, self._status.st_size & _MASK)
+        header = b"".join([MAGIC_NUMBER, *[number.to_bytes(4, "little") for number in numbers]])
+        if content.startswith(header):
+            code: CodeType = marshal.loads(memoryview(content)[len(header) :])
+            if code.co_filename == self.path:
+                return code
+        return super().get_code(fullname)
+
+
+def begin(places: "Mapping[str, Place]") -> "Finder":
+    """Import modules from `places`, until the finder that this returns is told to stop."""
+    finder = Finder(places)
+    sys.meta_path.insert(0, finder)
+    return finder
+
+
+class Finder:
+    """Finds modules where another process found them.
+
+    Args:
+        places: By the names of the modules.
+    """
+
+    def __init__(self, places: "Mapping[str, Place]") -> None:
+        self._places = places
+
+    def find_spec(
+        self, fullname: str, path: "Sequence[str] | None" = None, target: object = None
+    ) -> ModuleSpec | None:
+        """Return how to load a module, if it is known where it is. Called by Python."""
+        place = self._places.get(fullname)
+        if place is None:
+            return None
+        file, compiled, inside = place
+        try:
+            status = os.stat(file)
+        except OSError:
+            return None  # Gone since. Maybe there is another one.
+        loader: SourceFileLoader | ExtensionFileLoader
+        if compiled is not None:
+            loader = _SourceLoader(fullname, file, compiled, status)
+        else:
+            loader = ExtensionFileLoader(fullname, file)
+        spec = spec_from_file_location(
+            fullname, file, loader=loader, submodule_search_locations=inside
+        )
+        if spec is not None and compiled is not None:
+            spec.cached = compiled
+        return spec
+
+    def stop(self) -> None:
+        """Leave all further imports to Python."""
+        sys.meta_path.remove(self)

@@ -1,0 +1,110 @@
+"""Starts the fork server, before anything that takes time to import.
+
+Whoever waits for the first batch waits for this process: numpy alone takes it half of that time.
+What the main process needs to talk to it can be imported meanwhile.
+"""
+
+import _socket
+import contextlib
+import marshal
+import os
+import threading
+import time
+from collections.abc import Sequence
+
+from wholegrain._engine import quick_import
+from wholegrain._engine.launcher import command, environ
+
+# Before the package can be imported, the code that finds it comes through the socket.
+_SERVE = """
+import gc, marshal, os, sys
+gc.disable()
+sys.path[:] = sys.argv[3:]
+code, places = marshal.loads(os.read(0, 1 << 20) or sys.exit())
+space = {"__name__": "quick_import"}
+exec(code, space)
+finder = space["begin"](places)
+from wholegrain._engine.fork_server import serve
+serve(*sys.argv[1:3], finder)
+"""
+_PACKAGES = frozenset({"wholegrain", "numpy", "cloudpickle"})
+_PATIENCE_S = 2.0
+
+
+class ServerProcess:
+    """The fork server as a process: how to talk to it, and whether it runs.
+
+    Args:
+        preload: The modules it imports before it forks.
+    """
+
+    def __init__(self, preload: Sequence[str]) -> None:
+        # Not `socket`, which takes longer to import than all the rest. Whole messages in order,
+        # with descriptors: requests need no framing, nor a lock.
+        ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        try:
+            program = command(_SERVE, str(os.getpid()), ",".join(preload))
+            self.pid = os.posix_spawn(
+                program[0],
+                program,
+                environ(),
+                # Standard input: the descriptor that is there in every process.
+                file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)],
+                # Ctrl-C in the terminal is for the main process to handle.
+                setpgroup=0,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self._socket = ours
+        self._running = True
+        self._lock = threading.Lock()
+        self._send_places(_PACKAGES.union(name.partition(".")[0] for name in preload))
+
+    def take_socket(self) -> int:
+        """Return the descriptor of the socket for requests, which is the caller's from now on."""
+        return self._socket.detach()
+
+    def close(self) -> None:
+        """End it, if nobody has taken its socket."""
+        self._socket.close()
+        self.wait()
+
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        with self._lock:
+            if self._running:
+                try:
+                    self._running = os.waitpid(self.pid, os.WNOHANG)[0] == 0
+                except ChildProcessError:  # Somebody else has waited for all children.
+                    self._running = False
+            return self._running
+
+    def kill(self) -> None:
+        """End it now."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, 9)
+
+    def wait(self) -> None:
+        """Wait until it has ended; if it does not, kill it."""
+        deadline = time.monotonic() + _PATIENCE_S
+        pause = 0.0005
+        while self.is_running():
+            if time.monotonic() > deadline:
+                self.kill()
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+
+    def _send_places(self, packages: frozenset[str]) -> None:
+        """Tell the server where modules are, and with what code to load them."""
+        loader = quick_import.__spec__.loader
+        code = loader.get_code(quick_import.__name__)  # type: ignore[union-attr]
+        places = quick_import.places(packages)
+        # If it has ended already, whoever asks it for something will find out.
+        with contextlib.suppress(ConnectionError):
+            try:
+                self._socket.send(marshal.dumps((code, places)), _socket.MSG_DONTWAIT)
+            except OSError:  # Too long, for this system. It will find them by itself.
+                self._socket.send(marshal.dumps((code, {})))
