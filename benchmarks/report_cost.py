@@ -3,13 +3,16 @@
     python benchmarks/report_cost.py [seconds]
 
 Prints the ratio of the processor time per element, with and without. A process each runs them, in
-turn, so that what else the machine does hits both. Two processes that do the same differ by a few
-percent, so there are several pairs of them, and the error of their mean says what it is worth.
+turn, so that what else the machine does hits both. Where its objects happen to lie makes a process
+quicker or slower by several percent: so both are forked from one process, and there are many such
+pairs, each with other places. The error of their mean says what it is worth.
 """
 
 import argparse
 import itertools
 import os
+import random
+import socket
 import statistics
 import subprocess
 import sys
@@ -24,7 +27,7 @@ import wholegrain as wg
 _ROWS = np.zeros((4096, 64), np.float32)
 # Whether threads read is decided while they run, by what reads take: no two runs are alike.
 _HERE = wg.ReadOptions(num_threads=0)
-_PAIRS = 12
+_PAIRS = 24
 
 
 def _plus_one(x: Any) -> Any:
@@ -89,55 +92,44 @@ PIPELINES: dict[str, Callable[[], Any]] = {
 }
 
 
-def _serve(name: str) -> None:
-    """Take elements of a pipeline, as many as each line of the input says; print what it took."""
-    iterator = iter(PIPELINES[name]())
-    for line in sys.stdin:
-        start, computed = time.process_time(), _computed
-        for _ in itertools.islice(iterator, int(line)):
-            pass
-        print(time.process_time() - start, _computed - computed, flush=True)
-
-
 class _Process:
-    """A process that runs a pipeline, with or without reports."""
+    """A process that runs a pipeline, with or without reports. A copy of this one."""
 
     def __init__(self, name: str, reports: bool) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, "--serve", name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "WHOLEGRAIN_REPORT": str(int(reports))},
-        )
+        self._orders, orders = socket.socketpair()
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.environ["WHOLEGRAIN_REPORT"] = str(int(reports))
+            _serve(PIPELINES[name](), orders)
+            os._exit(0)
+        orders.close()
 
     def cost(self, count: int) -> tuple[float, float]:
         """Return the processor time that so many elements take, and the functions' part of it."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(count, file=self._process.stdin, flush=True)
-        spent, computed = map(float, self._process.stdout.readline().split())
+        self._orders.send(str(count).encode())
+        spent, computed = map(float, self._orders.recv(1024).split())
         return spent, computed
 
     def close(self) -> None:
-        self._process.communicate()
+        self._orders.send(b"0")  # Closing it would not do: the other process has a copy.
+        os.waitpid(self._pid, 0)
 
 
-def _ratio(name: str, seconds: float) -> tuple[float, float, float]:
-    pairs = [_costs(name, seconds / _PAIRS) for _ in range(_PAIRS)]
-    spent = [round_ for pair in pairs for round_ in pair]
-    # All rounds for what is done now and then; the middle one for what is always there.
-    error = statistics.stdev(_whole(pair) for pair in pairs) / _PAIRS**0.5
-    return _whole(spent), statistics.median(on / off for on, off in spent), error
+def _serve(ds: Any, orders: socket.socket) -> None:
+    """Take as many elements as each order says; answer with what it took."""
+    iterator = iter(ds)
+    while count := int(orders.recv(1024)):
+        start, computed = time.process_time(), _computed
+        for _ in itertools.islice(iterator, count):
+            pass
+        orders.send(f"{time.process_time() - start} {_computed - computed}".encode())
 
 
-def _whole(spent: list[tuple[float, float]]) -> float:
-    return sum(on for on, _ in spent) / sum(off for _, off in spent)
-
-
-def _costs(name: str, seconds: float) -> list[tuple[float, float]]:
+def _measure(name: str, seconds: float) -> list[tuple[float, float]]:
     """Return what the same elements take with reports and without, again and again."""
-    processes = {on: _Process(name, on) for on in (True, False)}
+    kept = [bytes(random.randrange(16, 4096)) for _ in range(random.randrange(4096))]
+    del kept[:: random.randrange(2, 5)]  # Objects made from now on lie somewhere else.
+    processes = {on: _Process(name, on) for on in random.sample((True, False), 2)}
     count = 16
     while processes[False].cost(count)[0] < 0.04:
         count *= 2
@@ -158,17 +150,32 @@ def _costs(name: str, seconds: float) -> list[tuple[float, float]]:
     return spent
 
 
+def _ratio(name: str, seconds: float) -> tuple[float, float, float]:
+    pairs = [_in_new_process(name, seconds / _PAIRS) for _ in range(_PAIRS)]
+    ratios = [sum(on for on, _ in pair) / sum(off for _, off in pair) for pair in pairs]
+    # All rounds for what is done now and then; the middle one for what is always there.
+    middle = statistics.median(on / off for pair in pairs for on, off in pair)
+    return statistics.mean(ratios), middle, statistics.stdev(ratios) / _PAIRS**0.5
+
+
+def _in_new_process(name: str, seconds: float) -> list[tuple[float, float]]:
+    command = [sys.executable, __file__, str(seconds), "--pair", name]
+    printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return [(float(on), float(off)) for on, off in map(str.split, printed.splitlines())]
+
+
 def main() -> None:
     """Measure each pipeline, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seconds", nargs="?", type=float, default=24.0, help="for each pipeline")
     parser.add_argument("--only", help="a word in the names of the pipelines to measure")
-    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--pair", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.serve:
-        _serve(arguments.serve)
-        return
     seconds = arguments.seconds
+    if arguments.pair:
+        for on, off in _measure(arguments.pair, seconds):
+            print(on, off)
+        return
     columns = f"{'pipeline':<24}{'all':>8}{'+-':>8}{'median':>8}"
     print(f"{columns}   processor time with reports / without")
     for name in [name for name in PIPELINES if (arguments.only or "") in name]:

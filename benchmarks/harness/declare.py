@@ -17,7 +17,8 @@ class Competitor:
 
     Attributes:
         name: What the tables call it.
-        library: Whose environment it runs in, and the module that `setup` is given.
+        library: The module that `setup` is given.
+        environment: Where it is installed, alone or with others.
         per_item: Units of work in one item it yields, such as 32 elements in a batch.
         lump: Items that are produced together; samples are whole multiples of it.
         ordered: Whether its items equal those of the case's other ordered competitors.
@@ -25,6 +26,7 @@ class Competitor:
 
     name: str
     library: str
+    environment: str
     case: str
     setup: Setup
     per_item: float = 1
@@ -82,17 +84,31 @@ class Case:
         self,
         *libraries: str,
         name: str | None = None,
+        beside: str | None = None,
         per_item: float = 1,
         lump: int = 1,
         ordered: bool = True,
     ) -> Callable[[Setup], Setup]:
-        """Enter the decorated setup function, once for each of the `libraries`."""
+        """Enter the decorated setup function, once for each of the `libraries`.
+
+        With `beside`, they run in environments where that is installed too.
+        """
 
         def enter(setup: Setup) -> Setup:
-            self.competitors += [
-                Competitor(name or library, library, self.name, setup, per_item, lump, ordered)
-                for library in libraries
-            ]
+            for library in libraries:
+                environment = library if beside is None else f"{library}-{beside}"
+                self.competitors.append(
+                    Competitor(
+                        name or library,
+                        library,
+                        environment,
+                        self.name,
+                        setup,
+                        per_item,
+                        lump,
+                        ordered,
+                    )
+                )
             return setup
 
         return enter

@@ -17,6 +17,8 @@ REQUIREMENTS = {
     "torch": ["torch==2.13.0", "numpy", "array_record", "pillow"],
     "spdl": ["spdl==0.8.0", "numpy"],
 }
+for _library in ("wholegrain", "grain"):
+    REQUIREMENTS[f"{_library}-jax"] = [*REQUIREMENTS[_library], "jax", "orbax-checkpoint"]
 
 PACKAGED = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "src")
 NOT_PACKAGED = shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__")
@@ -47,7 +49,7 @@ class Environments:
             venv.create(place, with_pip=True)
             _pip(python, "install", *requirements)
             _mark(place / "requirements", "\n".join(requirements))
-        if library == "wholegrain":
+        if library.startswith("wholegrain"):
             wheel, fingerprint = self._wholegrain()
             if not _up_to_date(place / "wholegrain", fingerprint):
                 _pip(python, "install", "--no-deps", "--force-reinstall", str(wheel))

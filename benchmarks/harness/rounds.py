@@ -122,14 +122,14 @@ def run(name: str, environments: Environments, settings: Settings) -> Result:
             if not settings.only or one.library in settings.only
         ]
         # All environments first: nothing is being installed while something is being measured.
-        pythons = {one.library: environments.python(one.library) for _, one in entries}
+        pythons = {one.environment: environments.python(one.environment) for _, one in entries}
         describing.ask("prepare")
     processes: dict[str, Process] = {}
     try:
         sizes: dict[str, int] = {}
         digests: dict[str, dict[str, str]] = {}
         for case, one in entries:
-            process = Process(pythons[one.library], name, one.key)
+            process = Process(pythons[one.environment], name, one.key)
             try:
                 process.ask("start")
                 if one.ordered and case.digest_items:

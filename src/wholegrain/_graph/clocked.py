@@ -38,6 +38,9 @@ _MOST_COST = 0.002
 
 _SIZES_EVERY = 8
 
+_SAMPLE = 64
+"""Of a large chunk, how many elements are clocked at each function."""
+
 
 def reading(dataset: MapDataset[Any], observed: Observed | None) -> Read:
     """Return a function that reads a dataset from one position up to another."""
@@ -92,7 +95,7 @@ class ClockedReader:
             except Exception:  # A stage that cannot be copied: it is read as it is.
                 self._clocked = _Clocked(self._dataset, self._observed.place_of(self._dataset))
         self._probes += 1
-        notes = _Notes(self._slow_steps, self._probes % _SIZES_EVERY == 1)
+        notes = _Notes(self._slow_steps, self._probes % _SIZES_EVERY == 1, self._probes)
         _notes[notes.thread] = notes
         start = time.perf_counter()
         try:
@@ -127,8 +130,9 @@ class ClockedReader:
 class _Notes:
     """What the clocks say during one read in one thread."""
 
-    def __init__(self, slow_steps: bool, sizes: bool) -> None:
+    def __init__(self, slow_steps: bool, sizes: bool, number: int = 0) -> None:
         self.thread = _thread()
+        self.number = number
         self.slow_steps = slow_steps
         self.sizes = sizes
         self.found: list[tuple[str, Times]] = []
@@ -266,50 +270,49 @@ class _ClockedRow(MapDataset[T]):
         return self._pass(self._parent.getitems(indices))
 
     def _pass(self, elements: Sequence[Any]) -> list[Any]:
-        steps = [(stage._function, stage.kind == fusion.MAP) for stage in self._stages]
         notes = _notes.get(_thread())
-        clock = time.perf_counter
-        slow = notes is not None and notes.slow_steps
-        cpu_clock = time.thread_time if slow else float
-        spent, computing, made = [0.0] * len(steps), [0.0] * len(steps), [0] * len(steps)
-        samples: list[Any] = [None] * len(steps)
-        results: list[Any] = []
-        begin, cpu_begin, yields = clock(), time.thread_time(), voluntary_switches()
-        last, cpu_last, yields_last = begin, cpu_begin, yields
-        for x in elements:
-            if x is not None:
-                for number, (function, is_map) in enumerate(steps):
-                    value = function(x)
-                    now = clock()
-                    took, last = now - last, now
-                    spent[number] += took
-                    if slow:
-                        cpu, yielded = cpu_clock(), voluntary_switches()
-                        waited = yielded > yields_last
-                        computing[number] += cpu - cpu_last if waited else took
-                        cpu_last, yields_last = cpu, yielded
-                    x = value if is_map else (x if value else None)
-                    if x is None:
-                        break
-                    made[number] += 1
-                    samples[number] = x
-            results.append(x)
         if notes is None:
-            return results
-        whole, cpu = clock() - begin, time.thread_time() - cpu_begin
+            notes = _Notes(False, False)  # Read by a thread of the source's own: to be forgotten.
+        row = _Row(self._stages, notes.slow_steps)
+        begin, cpu_begin, yields = time.perf_counter(), time.thread_time(), voluntary_switches()
+        if self._can_be_sampled(elements):
+            start = notes.number * _SAMPLE % (len(elements) - _SAMPLE)
+            results = [
+                *self._unclocked(elements[:start]),
+                *row.run(elements[start : start + _SAMPLE]),
+                *self._unclocked(elements[start + _SAMPLE :]),
+            ]
+            made = len(results) - sum([element is None for element in results])
+            row.made = [made] * len(row.made)
+        else:
+            results = row.run(elements)
+        whole, cpu = time.perf_counter() - begin, time.thread_time() - cpu_begin
         if voluntary_switches() == yields:
             cpu = whole
         notes.below[0] += whole
         notes.below[1] += cpu
+        share = whole / max(sum(row.spent), 1e-9)
         for number, place in enumerate(self._places):
-            own = spent[number]
-            busy = computing[number] if slow else own * min(1.0, cpu / max(whole, 1e-9))
+            own = row.spent[number] * share
+            busy = row.computing[number] if row.slow else own * min(1.0, cpu / max(whole, 1e-9))
             notes.note(place, own, busy, None)
             times = notes.found[-1][1]
-            times.elements = made[number]
-            if notes.sizes and samples[number] is not None:
-                times.size = nbytes(samples[number])
+            times.elements = row.made[number]
+            if notes.sizes and row.samples[number] is not None:
+                times.size = nbytes(row.samples[number])
         return results
+
+    def _can_be_sampled(self, elements: Sequence[Any]) -> bool:
+        """Whether a few elements tell enough: there are many, and all go through all stages."""
+        return (
+            len(elements) >= 8 * _SAMPLE
+            and type(elements) in (list, tuple, np.ndarray)
+            and all(stage.kind == fusion.MAP for stage in self._stages)
+        )
+
+    def _unclocked(self, elements: Sequence[Any]) -> Sequence[Any]:
+        kinds = "".join(stage.kind for stage in self._stages)
+        return fusion.one_pass(kinds)(elements, *[stage._function for stage in self._stages])
 
     def source_index(self, index: int) -> int:
         return self._stages[-1].source_index(index)
@@ -321,3 +324,46 @@ class _ClockedRow(MapDataset[T]):
     @property
     def _element_spec(self) -> Any:
         return self._stages[-1]._element_spec
+
+
+class _Row:
+    """Runs elements through functions in a row, with a look at the clock after each.
+
+    Args:
+        stages: Whose functions they are.
+        slow: Whether to look at the processor's clock too, which takes long.
+    """
+
+    def __init__(self, stages: list[FunctionTransform[Any]], slow: bool) -> None:
+        self._steps = [(stage._function, stage.kind == fusion.MAP) for stage in stages]
+        self.slow = slow
+        self.spent = [0.0] * len(stages)
+        self.computing = [0.0] * len(stages)
+        self.made = [0] * len(stages)
+        self.samples: list[Any] = [None] * len(stages)
+
+    def run(self, elements: Sequence[Any]) -> list[Any]:
+        """Return what becomes of the elements."""
+        steps, slow, clock = self._steps, self.slow, time.perf_counter
+        spent, computing, made, samples = self.spent, self.computing, self.made, self.samples
+        results: list[Any] = []
+        last, cpu_last, yields_last = clock(), time.thread_time(), voluntary_switches()
+        for x in elements:
+            if x is not None:
+                for number, (function, is_map) in enumerate(steps):
+                    value = function(x)
+                    now = clock()
+                    took, last = now - last, now
+                    spent[number] += took
+                    if slow:
+                        cpu, yielded = time.thread_time(), voluntary_switches()
+                        waited = yielded > yields_last
+                        computing[number] += cpu - cpu_last if waited else took
+                        cpu_last, yields_last = cpu, yielded
+                    x = value if is_map else (x if value else None)
+                    if x is None:
+                        break
+                    made[number] += 1
+                    samples[number] = x
+            results.append(x)
+        return results

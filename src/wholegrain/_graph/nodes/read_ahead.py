@@ -189,7 +189,7 @@ class PrefetchDatasetIterator(ChunkPlace, DatasetIterator[T]):
     def _next_observed(self, reader: ReadAhead[T]) -> tuple[int, Any]:
         """Get the next chunk, and note how long that takes."""
         observed, reads = self.observed, reader.reads_here
-        if tape.deep:
+        if observed.deep and tape.deep:
             with observed.waiting(self, reads=reads):
                 return reader.next_chunk()
         began = time.perf_counter()
