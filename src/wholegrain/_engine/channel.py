@@ -1,10 +1,10 @@
 """Messages between two processes: pickled objects, and file descriptors beside them."""
 
+import _socket as socket  # `socket` itself takes longer to import than a worker to start.
 import contextlib
 import os
 import pickle
 import select
-import socket
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence

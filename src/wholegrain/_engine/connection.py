@@ -1,10 +1,10 @@
 """The main process's side of one worker process, from its start to its end."""
 
+import _socket as socket  # `socket` itself takes longer to import than a worker to start.
 import atexit
 import contextlib
 import os
 import pickle
-import socket
 import sys
 import weakref
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
 """Workers that a small process forks (`fork_server.py`), in milliseconds."""
 
+import _socket as socket  # `socket` itself takes longer to import than a worker to start.
 import contextlib
 import itertools
 import os
-import socket
 import threading
 import weakref
 from array import array
@@ -54,7 +54,7 @@ class ForkLauncher:
     def start(self) -> WorkerProcess:
         number = next(self._numbers)
         ours, theirs = socket.socketpair()
-        with theirs:
+        with contextlib.closing(theirs):
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [theirs.fileno()]))]
             # If the fork server is gone, so is `theirs`: the next read says that it died.
             with contextlib.suppress(ConnectionError):

@@ -9,6 +9,7 @@ end-of-file at once, even if a grandchild still holds it; and when the main proc
 side it gives the worker a moment, then kills it. When the main process is gone, so are all.
 """
 
+import _socket as socket  # `socket` itself takes longer to import than a worker to start.
 import contextlib
 import ctypes
 import gc
@@ -17,7 +18,6 @@ import mmap
 import os
 import select
 import signal
-import socket
 import sys
 import time
 import warnings

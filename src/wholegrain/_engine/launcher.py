@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from wholegrain._core.log import logger
 
 if TYPE_CHECKING:
-    import socket
+    import _socket as socket
 
     from wholegrain._engine import memory
     from wholegrain._engine.program import Program, ProgramCopy
@@ -75,7 +75,9 @@ def _warn_of_devices() -> None:
 class WorkerProcess(Protocol):
     """A process that was started, and the connection to it."""
 
-    socket: socket.socket
+    @property
+    def socket(self) -> socket.socket:
+        """Return the connection."""
 
     def exit_code(self) -> int | None:
         """Return how it ended, if known; end it first if it has not."""

@@ -12,7 +12,7 @@ import marshal
 import os
 import sys
 from importlib.machinery import ExtensionFileLoader, ModuleSpec, SourceFileLoader
-from importlib.util import MAGIC_NUMBER, spec_from_file_location
+from importlib.util import MAGIC_NUMBER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -101,11 +101,10 @@ class Finder:
             loader = _SourceLoader(fullname, file, compiled, status)
         else:
             loader = ExtensionFileLoader(fullname, file)
-        spec = spec_from_file_location(
-            fullname, file, loader=loader, submodule_search_locations=inside
-        )
-        if spec is not None and compiled is not None:
-            spec.cached = compiled
+        spec = ModuleSpec(fullname, loader, origin=file)
+        spec.submodule_search_locations = inside
+        spec.has_location = True
+        spec.cached = compiled
         return spec
 
     def stop(self) -> None:

@@ -39,8 +39,7 @@ class ServerProcess:
     """
 
     def __init__(self, preload: Sequence[str]) -> None:
-        # Not `socket`, which takes longer to import than all the rest. Whole messages in order,
-        # with descriptors: requests need no framing, nor a lock.
+        # Whole messages in order, with descriptors: requests need no framing, nor a lock.
         ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         try:
             program = command(_SERVE, str(os.getpid()), ",".join(preload))

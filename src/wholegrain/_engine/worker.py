@@ -9,6 +9,7 @@ a good part of the work: then they wait for each other, a millisecond at most. I
 long after all, the consumer, which waits, says so (`NUDGE`), and the second thread sends them.
 """
 
+import _socket as socket  # `socket` itself takes longer to import than a worker to start.
 import contextlib
 import faulthandler
 import functools
@@ -16,7 +17,6 @@ import mmap
 import os
 import pickle
 import signal
-import socket
 import sys
 import threading
 import time
@@ -100,7 +100,9 @@ def run_spawned(descriptor: str) -> NoReturn:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "win32":
-        sock = socket.fromshare(sys.stdin.buffer.read())
+        from socket import fromshare
+
+        sock = fromshare(sys.stdin.buffer.read())
     else:
         sock = socket.socket(fileno=int(descriptor))
     run(sock, {})
