@@ -6,18 +6,21 @@ Command-line flags are not needed. A program that uses absl may set them as `--g
 
 import os
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 
 class UnknownOptionError(AttributeError, ValueError):
     """There is no option of that name."""
 
 
-class _Option(NamedTuple):
-    kind: type
-    default: Any
-    choices: tuple[Any, ...] = ()
-    optional: bool = False
+class _Option:
+    def __init__(
+        self, kind: type, default: Any, choices: tuple[Any, ...] = (), optional: bool = False
+    ) -> None:
+        self.kind = kind
+        self.default = default
+        self.choices = choices
+        self.optional = optional
 
 
 _OPTIONS = {

@@ -4,7 +4,7 @@ import pickle
 import signal
 import traceback
 import types
-from typing import Any, NamedTuple
+from typing import Any
 
 from wholegrain._engine.pickling import dumps_by_value
 
@@ -33,29 +33,45 @@ class WorkerError(RuntimeError):
         return text
 
 
-class _Frame(NamedTuple):
+# Every worker waits until these classes are made: no named tuples, which take long.
+class _Frame:
     """A line of a traceback."""
 
-    file: str
-    line: int
-    function: str
-    end_line: int
-    column: int
-    end_column: int
+    def __init__(
+        self, file: str, line: int, function: str, end_line: int, column: int, end_column: int
+    ) -> None:
+        self.file = file
+        self.line = line
+        self.function = function
+        self.end_line = end_line
+        self.column = column
+        self.end_column = end_column
 
 
-class _PackedError(NamedTuple):
+class _PackedError:
     """An exception, and those before it, ready to be pickled."""
 
-    pickled: bytes | None
-    parts: bytes | None
-    type_name: str
-    message: str
-    text: str
-    frames: list[_Frame]
-    cause: "_PackedError | None"
-    context: "_PackedError | None"
-    suppress_context: bool
+    def __init__(
+        self,
+        pickled: bytes | None,
+        parts: bytes | None,
+        type_name: str,
+        message: str,
+        text: str,
+        frames: list[_Frame],
+        cause: "_PackedError | None",
+        context: "_PackedError | None",
+        suppress_context: bool,
+    ) -> None:
+        self.pickled = pickled
+        self.parts = parts
+        self.type_name = type_name
+        self.message = message
+        self.text = text
+        self.frames = frames
+        self.cause = cause
+        self.context = context
+        self.suppress_context = suppress_context
 
 
 def pack_error(error: BaseException, hidden_file: str = "") -> bytes:

@@ -149,8 +149,6 @@ def environ() -> dict[str, str]:
     # a process to be forked should not have threads.
     if "OMP_NUM_THREADS" not in environ:
         environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Memory in huge pages: a new process spends less time on asking for it page by page.
-    environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
     return environ
 
 

@@ -7,7 +7,7 @@ What one of them writes into such an array, it alone sees.
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -52,12 +52,17 @@ Factory = Callable[[int, int], WorkerIterator]
 """Makes the iterator of worker `i` of `n`."""
 
 
-class Part(NamedTuple):
-    """Something that the pickle left out."""
+class Part:
+    """Something that the pickle left out.
 
-    nbytes: int
-    kind: type
-    """`memoryview` for the memory of an array; else what the object is."""
+    Args:
+        nbytes: How much.
+        kind: `memoryview` for the memory of an array; else what the object is.
+    """
+
+    def __init__(self, nbytes: int, kind: type) -> None:
+        self.nbytes = nbytes
+        self.kind = kind
 
     @property
     def is_object(self) -> bool:
@@ -65,14 +70,22 @@ class Part(NamedTuple):
         return self.kind is not memoryview
 
 
-class ProgramCopy(NamedTuple):
+class ProgramCopy:
     """Where a worker finds a program: in the message, in memory it inherits or in shared memory."""
 
-    pickle_nbytes: int
-    parts: tuple[Part, ...]
-    inline: bytes | None = None
-    region: int | None = None
-    shared: memory.Handle | None = None
+    def __init__(
+        self,
+        pickle_nbytes: int,
+        parts: tuple[Part, ...],
+        inline: bytes | None = None,
+        region: int | None = None,
+        shared: memory.Handle | None = None,
+    ) -> None:
+        self.pickle_nbytes = pickle_nbytes
+        self.parts = parts
+        self.inline = inline
+        self.region = region
+        self.shared = shared
 
     @property
     def nbytes(self) -> int:

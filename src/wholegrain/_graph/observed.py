@@ -11,7 +11,7 @@ Nothing is counted or timed for each element of a quick pipeline. Clocks are whe
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import copy
 import os
 import threading
 import time
@@ -360,9 +360,7 @@ class Observed:
             off += last - self._since + self._pace.since(list(self._iterators), on, now - last)
         factor = 1 + off / on if on and off else 1.0
         with self.lock:
-            stages = {
-                place: dataclasses.replace(times) for place, times in list(self.stages.items())
-            }
+            stages = {place: copy.copy(times) for place, times in list(self.stages.items())}
         for times in stages.values():
             if times.clocked:
                 times.own *= factor

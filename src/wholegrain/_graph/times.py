@@ -1,13 +1,10 @@
 """What is known of a stage: how long it took, and how many elements it made."""
 
-import dataclasses
 
-
-@dataclasses.dataclass(eq=False, repr=False)
 class Times:
     """Seconds of all threads together.
 
-    Args:
+    Attributes:
         own: At work in the stage itself.
         computing: The part of it in which a processor was busy.
         waited: Waiting for those who run ahead behind the stage.
@@ -18,15 +15,18 @@ class Times:
         busy: Which share of `own` a processor was busy, where that was looked at.
     """
 
-    own: float = 0.0
-    computing: float = 0.0
-    waited: float = 0.0
-    reading: float = 0.0
-    elements: float = 0.0
-    size: float = 0.0
-    clocked: bool = False
-    busy: float = 1.0
-    looked: float = 0.0
+    # Until they are set. All workers wait for this class: as a dataclass it would take longer.
+    waited = 0.0
+    reading = 0.0
+    elements = 0.0
+    size = 0.0
+    clocked = False
+    busy = 1.0
+    looked = 0.0
+
+    def __init__(self, own: float = 0.0, computing: float = 0.0) -> None:
+        self.own = own
+        self.computing = computing
 
     def look(self, own: float, computing: float) -> None:
         """Note for how much of the time, which is counted elsewhere, a processor was busy."""
@@ -36,9 +36,8 @@ class Times:
             self.busy += (computing - own * self.busy) / self.looked
 
 
-@dataclasses.dataclass(eq=False, repr=False)
 class Reads:
     """How many elements were read of a MapDataset: as clocks have told, and since then."""
 
-    noted: int = 0
-    pending: int = 0
+    noted = 0
+    pending = 0
