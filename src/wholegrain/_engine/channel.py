@@ -1,6 +1,7 @@
 """Messages between two processes: pickled objects, and file descriptors beside them."""
 
-import _socket as socket  # `socket` itself takes longer to import than a worker to start.
+# Without the enumerations around it, which take longer to import than a worker to start.
+import _socket as socket
 import contextlib
 import os
 import pickle

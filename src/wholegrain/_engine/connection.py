@@ -1,6 +1,7 @@
 """The main process's side of one worker process, from its start to its end."""
 
-import _socket as socket  # `socket` itself takes longer to import than a worker to start.
+# Without the enumerations around it, which take longer to import than a worker to start.
+import _socket as socket
 import atexit
 import contextlib
 import os

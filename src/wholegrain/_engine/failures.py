@@ -1,7 +1,6 @@
 """What went wrong in a worker, told in the main process as if it had happened there."""
 
 import pickle
-import signal
 import traceback
 import types
 from typing import Any
@@ -254,6 +253,8 @@ def describe_exit(code: int | None) -> str:
         return "unknown (it could not be started)"
     if code >= 0:
         return str(code)
+    import signal
+
     try:
         name = signal.Signals(-code).name
     except ValueError:

@@ -1,6 +1,7 @@
 """Workers that a small process forks (`fork_server.py`), in milliseconds."""
 
-import _socket as socket  # `socket` itself takes longer to import than a worker to start.
+# Without the enumerations around it, which take longer to import than a worker to start.
+import _socket as socket
 import contextlib
 import itertools
 import os
@@ -9,7 +10,6 @@ import weakref
 from array import array
 
 from wholegrain._engine import memory, requests
-from wholegrain._engine.foreign_memory import read_from_process, write_to_process
 from wholegrain._engine.launcher import WorkerProcess
 from wholegrain._engine.program import Program, ProgramCopy
 from wholegrain._engine.server_process import ServerProcess
@@ -89,6 +89,8 @@ class ForkLauncher:
         that is shared from the start. And `bytes` can be made there for all of them: in memory
         that is only shared, every worker would have to make them again.
         """
+        from wholegrain._engine.foreign_memory import read_from_process, write_to_process
+
         number = next(self._numbers)
         objects = program.objects
         sizes = array("q", [len(one) if type(one) is bytes else -len(one) for one in objects])

@@ -9,7 +9,8 @@ end-of-file at once, even if a grandchild still holds it; and when the main proc
 side it gives the worker a moment, then kills it. When the main process is gone, so are all.
 """
 
-import _socket as socket  # `socket` itself takes longer to import than a worker to start.
+# Without the enumerations around it, which take longer to import than a worker to start.
+import _socket as socket
 import contextlib
 import ctypes
 import gc
@@ -17,16 +18,13 @@ import importlib
 import mmap
 import os
 import select
-import signal
 import sys
 import time
 import warnings
 from array import array
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from wholegrain._engine import worker
-from wholegrain._engine.foreign_memory import address_of
-from wholegrain._engine.quick_import import Finder
 from wholegrain._engine.requests import (
     ALLOCATE,
     DROP,
@@ -37,6 +35,13 @@ from wholegrain._engine.requests import (
     REQUEST,
     UNKNOWN,
 )
+
+if TYPE_CHECKING:
+    import signal
+
+    from wholegrain._engine.quick_import import Finder
+else:
+    import _signal as signal  # For the same reason.
 
 _GRACE_S = 0.5
 _MAX_EXIT_CODES = 4096
@@ -197,6 +202,8 @@ class ForkServer:
 
     def _allocate(self, number: int, size: int) -> int:
         """Make memory that later workers inherit; return its address."""
+        from wholegrain._engine.foreign_memory import address_of
+
         try:
             region = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except (OSError, ValueError):
@@ -213,6 +220,8 @@ class ForkServer:
         Where each of them wants its content takes the place of its size. Nobody has looked at
         them before the main process puts it there.
         """
+        from wholegrain._engine.foreign_memory import address_of
+
         region = self._regions[number]
         table = memoryview(region.memory)[-8 * count :].cast("q")
         try:
@@ -278,7 +287,7 @@ def _prctl(option: int, value: int | bytes) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def serve(parent: str, preload: str, finder: Finder) -> NoReturn:
+def serve(parent: str, preload: str, finder: "Finder") -> NoReturn:
     """Be the fork server of a process. Its socket for requests is the standard input.
 
     Args:

@@ -7,7 +7,6 @@ The code of this module reaches that interpreter through a socket, before it can
 of the package: nothing of it can be used here.
 """
 
-import io
 import marshal
 import os
 import sys
@@ -53,14 +52,19 @@ class _SourceLoader(SourceFileLoader):
         self._status = status
 
     def get_code(self, fullname: str) -> "CodeType | None":
+        # What is compiled is seldom longer than the source.
+        room = 2 * self._status.st_size + 4096
         try:
-            with io.FileIO(self._compiled) as file:
-                content = file.readall()
+            file = os.open(self._compiled, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return super().get_code(fullname)
+        try:
+            content = os.read(file, room)
+        finally:
+            os.close(file)
         numbers = (0, int(self._status.st_mtime) & _MASK, self._status.st_size & _MASK)
         header = b"".join([MAGIC_NUMBER, *[number.to_bytes(4, "little") for number in numbers]])
-        if content.startswith(header):
+        if content.startswith(header) and len(content) < room:
             code: CodeType = marshal.loads(memoryview(content)[len(header) :])
             if code.co_filename == self.path:
                 return code

@@ -9,14 +9,14 @@ a good part of the work: then they wait for each other, a millisecond at most. I
 long after all, the consumer, which waits, says so (`NUDGE`), and the second thread sends them.
 """
 
-import _socket as socket  # `socket` itself takes longer to import than a worker to start.
+# Without the enumerations around it, which take longer to import than a worker to start.
+import _socket as socket
 import contextlib
 import faulthandler
 import functools
 import mmap
 import os
 import pickle
-import signal
 import sys
 import threading
 import time
@@ -98,6 +98,8 @@ def run_spawned(descriptor: str) -> NoReturn:
     Args:
         descriptor: Of the socket; empty where the socket itself comes through standard input.
     """
+    import signal
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "win32":
         from socket import fromshare
