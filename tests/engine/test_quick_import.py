@@ -134,3 +134,27 @@ def test_workers_do_not_inherit_what_is_open(tmp_path: Path) -> None:
         """
     )
     assert python("-c", program, cwd=tmp_path).stdout == "False True\n"
+
+
+@pytest.mark.parametrize("closed", ["0", "1", "2", "0, 1, 2"])
+def test_workers_start_where_standard_streams_are_closed(closed: str, tmp_path: Path) -> None:
+    """As in services: what workers print is lost, and reaches nobody else."""
+    program = textwrap.dedent(
+        f"""
+        import os
+        for number in ({closed},):
+            os.close(number)
+        import wholegrain as wg
+
+        def loud(x):
+            os.write(1, b"output")
+            os.write(2, b"output")
+            return x
+
+        ds = wg.MapDataset.range(300).map(loud).to_iter_dataset()
+        seen = list(ds.mp_prefetch(wg.MultiprocessingOptions(num_workers=2)))
+        open("seen", "w").write(str(seen == list(range(300))))
+        """
+    )
+    python("-c", program, cwd=tmp_path)
+    assert (tmp_path / "seen").read_text() == "True"

@@ -362,3 +362,17 @@ def test_a_source_needs_indices(wrong: Any) -> None:
     with pytest.raises(TypeError, match="__getitem__") as raised:
         source(wrong)
     assert type(wrong).__name__ in str(raised.value)
+
+
+@pytest.mark.parametrize("method", ["map", "filter", "random_map", "map_with_index"])
+@pytest.mark.parametrize("wrong", [3, None, wg.transforms.Batch(2)])
+def test_a_transformation_that_cannot_be_called_is_refused_at_once(method: str, wrong: Any) -> None:
+    numbers = R(3).seed(1)
+    for ds in (numbers, numbers.to_iter_dataset()):
+        with pytest.raises(TypeError, match=f"`{method}` needs a function, or .*, but got"):
+            getattr(ds, method)(wrong)
+
+
+def test_workers_are_asked_for_with_options() -> None:
+    with pytest.raises(TypeError, match=r"MultiprocessingOptions\(num_workers=4\)`, but got 4"):
+        R(3).to_iter_dataset().mp_prefetch(4)

@@ -121,6 +121,7 @@ def test_an_element_that_kills_its_worker_twice_is_named(how: str, expected: str
     with pytest.raises(RuntimeError, match="Worker process was terminated unexpectedly") as error:
         collections.deque(iterator, 0)
     error.match(expected)
+    assert error.value.__suppress_context__  # How it was noticed is nobody's business.
     error.match("Worker 1 of 4 ended twice while making the same element: its element 1500")
     error.match(r"after the state \{'next_index': 1500\}")
     assert iterator.get_state() == {"next_index": 1500}

@@ -125,7 +125,8 @@ class ForkServer:
 
     def _fork(self, number: int, sock: socket.socket) -> None:
         # Else what a module printed when it was imported would be printed by every worker.
-        sys.stdout.flush()
+        if sys.stdout is not None:  # Closed in the main process.
+            sys.stdout.flush()
         try:
             with warnings.catch_warnings():
                 # numpy's own threads survive a fork: it takes care of them.
@@ -312,15 +313,18 @@ def serve(parent: str, preload: str, finder: "Finder") -> NoReturn:
 
 def _close_inherited() -> None:
     """Close what the main process left open for children: it is not for this one."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2:
-            with contextlib.suppress(OSError):
-                os.close(int(name))
+    with contextlib.suppress(FileNotFoundError):  # No /proc here: then they stay open.
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) > 2:
+                with contextlib.suppress(OSError):
+                    os.close(int(name))
 
 
 def _take_socket() -> socket.socket:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    while nothing <= 2:  # Output that is closed: what is printed must not reach the socket.
+        nothing = os.dup(nothing)
     sock = socket.socket(fileno=os.dup(0))
-    nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     return sock

@@ -325,7 +325,7 @@ class RemoteIterator(Generic[T]):
         position = self._done + self._count
         if self._died_at == position:
             self._died_at = -1
-            raise RuntimeError(self._describe_death(code, report, position))
+            raise RuntimeError(self._describe_death(code, report, position)) from None
         self._died_at = position
         from wholegrain._engine.failures import describe_exit
 

@@ -222,6 +222,11 @@ def method_or_function(transform: Any, base: type, method: str) -> Callable[...,
     if isinstance(transform, base):
         function: Callable[..., Any] = getattr(transform, method)
         return function
+    if not callable(transform):
+        raise TypeError(
+            f"`{method}` needs a function, or an object of a class that is derived from"
+            f" `transforms.{base.__name__}`, but got {transform!r}."
+        )
     return transform  # type: ignore[no-any-return]
 
 

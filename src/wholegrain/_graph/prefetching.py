@@ -256,6 +256,11 @@ def process_prefetch(
 ) -> IterDataset[T]:
     """Run a pipeline in several processes; see `IterDataset.mp_prefetch`."""
     options = options or MultiprocessingOptions(num_workers=10)
+    if not hasattr(options, "num_workers"):
+        raise TypeError(
+            "`mp_prefetch` needs options, such as `MultiprocessingOptions(num_workers=4)`, but got"
+            f" {options!r}."
+        )
     num_workers, buffer_size = options.num_workers, options.per_worker_buffer_size
     for name, value in (("num_workers", num_workers), ("per_worker_buffer_size", buffer_size)):
         if isinstance(value, str) and value != "auto":

@@ -46,6 +46,9 @@ class FilterIterDataset(OneParentIterNode[T]):
 
     def __init__(self, parent: Any, transform: Any) -> None:
         super().__init__(parent)
+        method_or_function(
+            transform, transforms.Filter, "filter"
+        )  # Refused here, not when it is read.
         self._transform = transform
 
     def open(self) -> DatasetIterator[T]:

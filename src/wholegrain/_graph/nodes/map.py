@@ -43,6 +43,7 @@ class MapIterDataset(OneParentIterNode[T]):
 
     def __init__(self, parent: Any, transform: Any) -> None:
         super().__init__(parent)
+        method_or_function(transform, transforms.Map, "map")  # Refused here, not when it is read.
         self._transform = transform
 
     def open(self) -> DatasetIterator[T]:

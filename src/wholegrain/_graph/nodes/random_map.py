@@ -76,6 +76,9 @@ class RandomMapIterDataset(OneParentIterNode[T]):
 
     def __init__(self, parent: Any, transform: Any, seed: int | None) -> None:
         super().__init__(parent)
+        method_or_function(
+            transform, transforms.RandomMap, "random_map"
+        )  # Refused here, not when it is read.
         self._transform = transform
         self._seed = resolve_seed(self, seed, "random_map")
 
