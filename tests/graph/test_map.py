@@ -64,10 +64,10 @@ def test_the_function_is_not_called_for_none() -> None:
 
 
 @pytest.mark.parametrize("wrong", [3, "abc", None])
-def test_what_cannot_be_called_fails_at_the_first_element(wrong: Any) -> None:
-    ds = wg.MapDataset.range(3).map(wrong)
-    with pytest.raises(TypeError, match="not callable"):
-        ds[0]
+def test_what_cannot_be_called_is_refused_at_the_call(wrong: Any) -> None:
+    for ds in (wg.MapDataset.range(3), wg.MapDataset.range(3).to_iter_dataset()):
+        with pytest.raises(TypeError, match="`map` needs a function"):
+            ds.map(wrong)
 
 
 def test_any_object_may_come_out() -> None:
