@@ -3,9 +3,10 @@
     python benchmarks/report_cost.py [seconds]
 
 Prints the ratio of the processor time per element, with and without. A process each runs them, in
-turn, so that what else the machine does hits both. Where its objects happen to lie makes a process
-quicker or slower by several percent: so both are forked from one process, and there are many such
-pairs, each with other places. The error of their mean says what it is worth.
+turn, so that what else the machine does hits both. Where its objects happen to lie, and which core
+it runs on, makes a process quicker or slower by several percent: so both are forked from one
+process and stay on one core, and there are many such pairs, each with other places. The error of
+their mean says what it is worth.
 """
 
 import argparse
@@ -127,6 +128,8 @@ def _serve(ds: Any, orders: socket.socket) -> None:
 
 def _measure(name: str, seconds: float) -> list[tuple[float, float]]:
     """Return what the same elements take with reports and without, again and again."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {random.choice(sorted(os.sched_getaffinity(0)))})
     kept = [bytes(random.randrange(16, 4096)) for _ in range(random.randrange(4096))]
     del kept[:: random.randrange(2, 5)]  # Objects made from now on lie somewhere else.
     processes = {on: _Process(name, on) for on in random.sample((True, False), 2)}

@@ -14,7 +14,7 @@ import pytest
 
 import wholegrain as wg
 from wholegrain import experimental
-from wholegrain._graph import clocked_iterators
+from wholegrain._graph import clocked_iterators, observed
 
 _TIMES: Counter[str] = Counter()
 _MILLISECOND = 1e-3
@@ -350,3 +350,40 @@ def test_an_iterator_that_is_left_alone_costs_others_nothing() -> None:
         _taken(other, 1024)
     assert kind.__next__ is plain
     assert left_alone.report() is not None
+
+
+def test_a_training_loop_counts_however_many_elements_are_read_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(observed, "_IDLE_S", 0.02)  # Instead of two minutes.
+    it = iter(wg.MapDataset.range(10**6).to_iter_dataset())
+    start = time.perf_counter()
+    for _ in itertools.islice(it, 1500):
+        time.sleep(0.0005)
+    seconds = time.perf_counter() - start
+    assert 0.9 * seconds < it.report().loop_seconds < 1.1 * seconds
+
+
+def test_an_iterator_that_was_left_alone_has_not_been_trained_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(observed, "_IDLE_S", 0.02)
+    monkeypatch.setattr(observed, "_IDLE_TIMES", 3)
+    it = iter(wg.MapDataset.range(10**6).to_iter_dataset())
+    for _ in itertools.islice(it, 100):
+        pass
+    time.sleep(0.5)
+    for _ in itertools.islice(it, 10**5):
+        pass
+    assert it.report().loop_seconds < 0.4
+
+
+def test_elements_that_were_read_without_a_look_are_counted() -> None:
+    it = iter(wg.MapDataset.range(10**6).map(lambda x: x + 1).to_iter_dataset())
+    for _ in itertools.islice(it, 200_000):
+        pass
+    report = it.report()
+    for stage in ("map", "range"):
+        assert 200_000 <= report.stage(stage).elements < 202_000
+    assert len(list(it)) == 800_000
+    assert 998_000 < it.report().stage("map").elements < 1_002_000

@@ -48,7 +48,7 @@ _SURE_SECONDS = 50e-3
 _TRY_AGAIN_SECONDS, _TRY_AGAIN_MOST_SECONDS = 1.0, 10.0
 """Where a thread turned out to be no quicker than the consumer, when that may be tried again."""
 
-_UNWATCHED_READS = 7
+_UNWATCHED_READS, _UNWATCHED_SECONDS = 31, 10e-3
 """Where reads cost what the last one did, so many go by before the next one is looked at."""
 
 _CHUNK_BYTES = 32 << 20
@@ -84,6 +84,13 @@ class ReadAhead(Generic[T]):
             their size.
         is_crowded: Whether others keep all the processors busy. Then the consumer itself reads
             large elements that only have to be computed.
+        read_unwatched: Reads where nothing is to be found out; `read`, if it is left out.
+
+    Attributes:
+        unwatched: How many reads the consumer will do without a closer look at what they cost.
+        unseen_seconds: What such reads took, since somebody has set it to 0.
+        unseen_elements: How many elements that were.
+        unseen_until: When the last of them ended.
     """
 
     def __init__(
@@ -98,8 +105,10 @@ class ReadAhead(Generic[T]):
         size_of: Callable[[Any], int],
         buffer_bytes: int = 64 << 20,
         is_crowded: bool = False,
+        read_unwatched: Read | None = None,
     ) -> None:
         self._read = read
+        self._read_plainly = read_unwatched or read
         self._stop = stop
         self._most_threads = min(num_threads, buffer_size)
         self._buffer_size = buffer_size
@@ -114,8 +123,9 @@ class ReadAhead(Generic[T]):
         self._slow_cpu = 0.0
         self._slow_start, self._slow_since = 0, 0.0
         self._try_again_after, self._try_again_at = _TRY_AGAIN_SECONDS, 0.0
-        self._unwatched = 0  # So many reads are not looked at, if they take no longer than this:
-        self._longest = 0.0
+        self.unwatched = 0
+        self._longest = 0.0  # A read that takes longer is the last one that is not looked at.
+        self.unseen_seconds, self.unseen_until, self.unseen_elements = 0.0, 0.0, 0
         # Guarded by the lock from here on.
         # Reentrant, because the garbage collector may call `close` at any time.
         self._lock = threading.RLock()
@@ -190,7 +200,7 @@ class ReadAhead(Generic[T]):
     def _read_here(self) -> tuple[int, Sequence[T] | Failure]:
         start = self._next_start
         stop = min(start + self._chunk_size, self._stop)
-        if self._unwatched:
+        if self.unwatched:
             chunk = self._read_unwatched(start, stop)
             self._next_start = self._taken = stop
             return stop, chunk
@@ -203,20 +213,25 @@ class ReadAhead(Generic[T]):
             return stop, chunk
         if self._most_threads:
             self._consider_threads(cost, chunk)
-        if not self._slow_reads and 2 * abs(self._chunk_size - size) <= size:
-            self._unwatched, self._longest = _UNWATCHED_READS, 2 * cost.wall
+        is_same = not self._slow_reads and 2 * abs(self._chunk_size - size) <= size
+        if is_same and self._quick:
+            fitting = int(_UNWATCHED_SECONDS / max(cost.wall, 1e-9))
+            self.unwatched, self._longest = min(_UNWATCHED_READS, fitting), 2 * cost.wall
         return stop, chunk
 
     def _read_unwatched(self, start: int, stop: int) -> Sequence[Any] | Failure:
         """Read a chunk with one clock: the others take as long as some reads do."""
-        self._unwatched -= 1
+        self.unwatched -= 1
         began = time.perf_counter()
         try:
-            chunk = self._read(start, stop)
+            chunk = self._read_plainly(start, stop)
         except Exception as error:
             return Failure(error.with_traceback(None))
-        if time.perf_counter() - began > self._longest:
-            self._unwatched = 0
+        self.unseen_until = ended = time.perf_counter()
+        self.unseen_seconds += ended - began
+        self.unseen_elements += stop - start
+        if ended - began > self._longest:
+            self.unwatched = 0
         return chunk
 
     def _consider_threads(self, cost: Cost, chunk: Sequence[Any]) -> None:

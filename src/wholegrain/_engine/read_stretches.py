@@ -35,6 +35,9 @@ class ReadStretches(Generic[T]):
         stop: The position behind its last.
     """
 
+    # Who asks for chunks looks at each of them: there are few of a stretch.
+    unwatched = unseen_elements = 0
+
     def __init__(
         self,
         read: Read,

@@ -22,7 +22,7 @@ from wholegrain._graph.times import Times
 Read = Callable[[int, int], Sequence[Any]]
 
 _ONE_IN = 512
-"""Of many quick chunks one is read with clocks; and a few of the first."""
+"""Of so many quick chunks one is read with clocks; and a few of the first."""
 
 _SLOW_ELEMENT_S = 20e-6
 """Where an element takes longer, as many chunks are as may cost a little time."""
@@ -70,23 +70,22 @@ class ClockedReader:
         self._observed = observed
         self._clocked: MapDataset[Any] | None = None
         self._reads = observed.reads_of(dataset)
-        self._chunks = 0
+        self._is_first = True
         self._probes = 0
-        self._clocked_at = 1  # Behind the first one, which opens files.
+        self._clocked_after = 0  # So many elements.
         self._not_before = 0.0  # Where elements take long; others may read at the same time.
         self._slow_steps = False
 
     def read(self, first: int, last: int) -> Sequence[Any]:
         """Read the elements from one position up to another."""
-        self._chunks += 1
-        if self._chunks > self._clocked_at and (
+        if self._is_first:
+            self._is_first = False  # It opens files.
+        elif self._reads.pending >= self._clocked_after and (
             not self._not_before or time.perf_counter() >= self._not_before
         ):
             return self._read_clocked(first, last)
         self._reads.pending += last - first
-        if last - first == 1:
-            return [self._dataset.getitem(first)]
-        return self._dataset.getitems(np.arange(first, last))
+        return _read(self._dataset, first, last)
 
     def _read_clocked(self, first: int, last: int) -> Sequence[Any]:
         if self._clocked is None:
@@ -104,10 +103,9 @@ class ClockedReader:
             del _notes[notes.thread]
         seconds, count = time.perf_counter() - start, last - first
         most = max((times.elements for _, times in notes.found), default=count)
-        if seconds <= most * _SLOW_ELEMENT_S:
-            self._clocked_at = self._chunks + min(4 * self._chunks, _ONE_IN)
-            self._not_before = 0.0
-        else:
+        is_slow = seconds > most * _SLOW_ELEMENT_S
+        self._not_before = 0.0
+        if is_slow:
             cost = _STAGE_COST_S * (len(notes.found) + 2)
             self._not_before = start + cost / _MOST_COST
         self._slow_steps = seconds > most * _SLOW_STEP_S
@@ -115,6 +113,7 @@ class ClockedReader:
             pending, self._reads.pending = self._reads.pending, 0
             self._note(notes, 1 + pending / count)
             self._reads.noted += count + pending
+        self._clocked_after = 0 if is_slow else min(4 * self._reads.noted, _ONE_IN * count)
         return chunk
 
     def _note(self, notes: _Notes, factor: float) -> None:

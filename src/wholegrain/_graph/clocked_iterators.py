@@ -25,8 +25,8 @@ from wholegrain._graph.tape import tape
 SLOW_S = 100e-6
 """Where a call takes so long, there may always be a clock around it."""
 
-_DEEP_ONE_IN = 8
-"""Of so many steps one tells how much of the time a processor was busy."""
+_DEEP_ONE_IN, _FIRST_STEPS, _DEEP_ONE_IN_FIRST = 64, 64, 8
+"""Of so many steps one tells how much of the time a processor was busy; of the first ones more."""
 
 _METHODS = ("__next__", "take", "next_into")
 
@@ -132,7 +132,9 @@ def _timed(method: Callable[..., Any], many: bool) -> Callable[..., Any]:
         if is_output:
             observed.entered(start)
         if outer is None:
-            current.deep = observed.deep and observed.steps % _DEEP_ONE_IN == 0
+            steps = observed.steps
+            one_in = _DEEP_ONE_IN if steps >= _FIRST_STEPS else _DEEP_ONE_IN_FIRST
+            current.deep = observed.deep and steps % one_in == 0
         deep = current.deep
         if deep:
             outside_cpu, outside_yields = current.below_computing, current.below_yields

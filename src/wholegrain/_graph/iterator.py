@@ -49,9 +49,6 @@ class DatasetIterator(abc.ABC, Generic[T]):
     keeps_time_alone: ClassVar[bool] = False
     """Whether it does so in a run in which there is no other iterator."""
 
-    observed_times: Any = None
-    """What was seen of it, where it keeps time."""
-
     observed_as: Any = None
     """The dataset as which it is known there."""
 
@@ -158,6 +155,9 @@ class DatasetIterator(abc.ABC, Generic[T]):
     def get_report(self) -> Any:
         """Return what was seen of this run, as plain values: what a worker sends."""
         return None if self.observed is None else self.observed.snapshot()
+
+    def catch_up(self) -> None:
+        """Add to what was seen of the run all that was done without a look since the last time."""
 
     def set_clock(self, on: bool) -> None:
         """Put a clock around this iterator for a report, or take it away."""

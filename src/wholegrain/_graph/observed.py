@@ -34,7 +34,7 @@ from wholegrain._graph.times import Reads, Times
 _CLOCK_S = 2e-6
 """What a clock around a stage costs for each call."""
 
-_REPLACING_S = 400e-6
+_REPLACING_S = 1200e-6
 """What replacing methods and putting them back costs, with what Python has to learn again."""
 
 _SHARE = 0.004
@@ -45,8 +45,8 @@ _FEW_STEPS, _FEW_CALLS, _MANY_CALLS = 5, 16, 4096
 _STALE_S = 0.1
 
 OFF, NOW_AND_THEN, ALWAYS = "off", "now and then", "always"
-_IDLE_S = 120.0
-"""Nobody trains that long on one element: the iterator was left alone meanwhile."""
+_IDLE_S, _IDLE_TIMES = 120.0, 30
+"""Who stays away so long, and so many times longer than ever, does not train: it was left alone."""
 
 
 def is_on() -> bool:
@@ -94,6 +94,7 @@ class Observed:
         self._pace = Pace()
         self._seen = 0.0
         self._left_at = 0.0
+        self._longest_away = 0.0
 
     def __reduce__(self) -> Any:
         return Observed, ()  # A worker sees for itself.
@@ -226,40 +227,52 @@ class Observed:
         """Note that the training loop asks for an element."""
         self._start_before = self.start
         if self._left_at:
-            gap = now - self._left_at
-            if gap < _IDLE_S:
-                self.loop += gap
-            else:
-                self._since += gap  # As if that time had not been.
+            self._was_away(now - self._left_at)
 
     def left(self, now: float, seconds: float) -> None:
         """Note that the training loop got an element, and how long that took."""
         self.wait += max(0.0, seconds - (self.start - self._start_before))
         self._left_at = now
 
+    def _was_away(self, seconds: float) -> None:
+        if self._is_idle(seconds):
+            if self._since:
+                self._since += seconds  # As if that time had not been.
+        else:
+            self.loop += seconds
+            self._longest_away = max(self._longest_away, seconds)
+
+    def _is_idle(self, seconds: float) -> bool:
+        return seconds > _IDLE_S and seconds > _IDLE_TIMES * self._longest_away
+
     def got(self, iterator: Any, start: float, reads: bool) -> None:
         """Note that a chunk was got, since `start`: read right here, or waited for."""
         end = time.perf_counter()
         spent = end - start
-        times = iterator.observed_times
-        if times is None:
-            times = iterator.observed_times = self.times_of(iterator.observed_as)
+        times = self.times_of(iterator.observed_as)
         if reads:
             times.reading += spent
         else:
             times.waited += spent
-        if self.is_alone:
-            if start - self._left_at < _IDLE_S:
-                self.loop += start - self._left_at
-            self.wait += spent
-            self._left_at = end
-        elif iterator is self._output():
+        if self.is_output(iterator):
             self.entered(start)
             self.left(end, spent)
         elif self._clockable:
             if self.clocks_on:
                 tape.below += spent
             self.pause(end)
+
+    def read_unseen(self, iterator: Any, dataset: Any, reader: Any) -> None:
+        """Note the chunks that a reader has read while nobody looked, and forgets now."""
+        spent, end, count = reader.unseen_seconds, reader.unseen_until, reader.unseen_elements
+        reader.unseen_seconds, reader.unseen_elements = 0.0, 0
+        self.times_of(iterator.observed_as).reading += spent
+        self.reads_of(dataset).pending += count
+        if self.is_output(iterator):
+            self.entered(end - spent)
+            self.left(end, spent)
+        else:
+            self._seen = max(self._seen, end)
 
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
@@ -351,6 +364,10 @@ class Observed:
 
     def snapshot(self) -> dict[str, Any]:
         """Return what was seen so far, as plain values."""
+        for iterator in list(self._iterators):
+            catch_up = getattr(iterator, "catch_up", None)
+            if catch_up is not None:
+                catch_up()
         now = time.perf_counter()
         on, off = self._seconds_on, self._seconds_off
         last = max(self._left_at, self._seen, self._since)
@@ -385,7 +402,7 @@ class Observed:
     def _since_left(self, now: float) -> float:
         """Return the training loop's time since it last had to wait, if it has gone on since."""
         output = self._output()
-        if not self.is_alone or not self._left_at or now - self._left_at > _IDLE_S:
+        if not self.is_alone or not self._left_at or self._is_idle(now - self._left_at):
             return 0.0
         # It is in the middle of a chunk, unless it has come to the end.
         return now - self._left_at if getattr(output, "_cursor", 0) else 0.0

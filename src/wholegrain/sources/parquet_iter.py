@@ -163,7 +163,7 @@ class ParquetDatasetIterator(Rows, DatasetIterator[Row]):
         if self._times is None:
             self._times = RowTimes(self.observed, self.observed_as)
         times = self._times
-        self.tell_report()
+        self.catch_up()
         with times.reading():
             found = self._more_rows()
         if not found:
@@ -187,14 +187,9 @@ class ParquetDatasetIterator(Rows, DatasetIterator[Row]):
     def _cursor(self) -> int:
         return self.rows_given  # By which a report knows whether it is on its way.
 
-    def tell_report(self) -> None:
-        """Have the report know of all rows that were given."""
+    def catch_up(self) -> None:
         if self._times is not None:
             self._times.note(self.rows_given)
-
-    def get_report(self) -> Any:
-        self.tell_report()
-        return super().get_report()
 
     def _more_rows(self) -> bool:
         if self._closed:

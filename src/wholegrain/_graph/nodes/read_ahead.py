@@ -167,18 +167,20 @@ class PrefetchDatasetIterator(ChunkPlace, DatasetIterator[T]):
             finally:
                 del failure  # It knows this frame: without that, neither would go.
         if start >= self._length:
+            self.catch_up()
             raise StopIteration
         if start < self._retried_until:
             self._hold(start, [self._read_one(start)])
             return
-        if self._reader is None:
-            self._reader = self._new_reader(start)
+        reader, observed = self._reader, self.observed
+        if reader is None:
+            reader = self._reader = self._new_reader(start)
         event = events.begin_wait("PrefetchDatasetIterator._next_chunk", self)
         try:
-            if self.observed is None:
-                stop, chunk = self._reader.next_chunk()
+            if observed is None or (reader.unwatched and not observed.clocks_on):
+                stop, chunk = reader.next_chunk()
             else:
-                stop, chunk = self._next_observed(self._reader)
+                stop, chunk = self._next_observed(reader)
         finally:
             events.end(event)
         if isinstance(chunk, Failure):
@@ -188,7 +190,14 @@ class PrefetchDatasetIterator(ChunkPlace, DatasetIterator[T]):
 
     def _next_observed(self, reader: ReadAhead[T]) -> tuple[int, Any]:
         """Get the next chunk, and note how long that takes."""
-        observed, reads = self.observed, reader.reads_here
+        observed = self.observed
+        if observed.deep and reader.unwatched and not tape.deep:  # What it takes is heard of later.
+            before = reader.unseen_seconds
+            got = reader.next_chunk()
+            tape.below += reader.unseen_seconds - before
+            return got
+        self.catch_up()
+        reader.unwatched, reads = 0, reader.reads_here
         if observed.deep and tape.deep:
             with observed.waiting(self, reads=reads):
                 return reader.next_chunk()
@@ -196,6 +205,11 @@ class PrefetchDatasetIterator(ChunkPlace, DatasetIterator[T]):
         got = reader.next_chunk()
         observed.got(self, began, reads)
         return got
+
+    def catch_up(self) -> None:
+        reader = self._reader
+        if reader is not None and self.observed is not None and reader.unseen_elements:
+            self.observed.read_unseen(self, self._dataset, reader)
 
     def _read_one(self, index: int) -> T | None:
         """Read an element of a chunk that failed as a whole."""
@@ -251,7 +265,10 @@ class PrefetchDatasetIterator(ChunkPlace, DatasetIterator[T]):
     # Reading.
 
     def _new_reader(self, start: int) -> ReadAhead[T]:
-        read = events.traced_reads(reading(self._dataset, self.observed), self._dataset.__str__)
+        read, read_plainly = [
+            events.traced_reads(reading(self._dataset, observed), self._dataset.__str__)
+            for observed in (self.observed, None)
+        ]
         options = self._read_options
         reader: ReadAhead[T] = ReadAhead(
             read,
@@ -263,6 +280,7 @@ class PrefetchDatasetIterator(ChunkPlace, DatasetIterator[T]):
             size_of=nbytes,
             buffer_bytes=self._buffer_bytes,
             is_crowded=self._is_crowded,
+            read_unwatched=read_plainly,
         )
         # The reader's threads must not keep this iterator alive, nor outlive it.
         self._finalizer = weakref.finalize(self, reader.close)
@@ -283,6 +301,7 @@ class PrefetchDatasetIterator(ChunkPlace, DatasetIterator[T]):
 
     def _drop_reader(self) -> None:
         if self._reader is not None:
+            self.catch_up()
             self._finalizer.detach()
             self._reader.close()
             self._reader = None
