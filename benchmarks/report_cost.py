@@ -6,11 +6,13 @@ Prints the ratio of the processor time per element, with and without. A process 
 turn, so that what else the machine does hits both. Where its objects happen to lie, and which core
 it runs on, makes a process quicker or slower by several percent: so both are forked from one
 process and stay on one core, and there are many such pairs, each with other places. The error of
-their mean says what it is worth.
+their mean says what it is worth. Each process runs for about a second: as time goes on, reports
+look less and less often.
 """
 
 import argparse
 import itertools
+import json
 import os
 import random
 import socket
@@ -28,7 +30,7 @@ import wholegrain as wg
 _ROWS = np.zeros((4096, 64), np.float32)
 # Whether threads read is decided while they run, by what reads take: no two runs are alike.
 _HERE = wg.ReadOptions(num_threads=0)
-_PAIRS = 24
+_PROCESSES, _PAIRS = 6, 6
 
 
 def _plus_one(x: Any) -> Any:
@@ -126,10 +128,8 @@ def _serve(ds: Any, orders: socket.socket) -> None:
         orders.send(f"{time.process_time() - start} {_computed - computed}".encode())
 
 
-def _measure(name: str, seconds: float) -> list[tuple[float, float]]:
+def _measure(name: str, seconds: float) -> tuple[list[float], list[float]]:
     """Return what the same elements take with reports and without, again and again."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {random.choice(sorted(os.sched_getaffinity(0)))})
     kept = [bytes(random.randrange(16, 4096)) for _ in range(random.randrange(4096))]
     del kept[:: random.randrange(2, 5)]  # Objects made from now on lie somewhere else.
     processes = {on: _Process(name, on) for on in random.sample((True, False), 2)}
@@ -137,8 +137,8 @@ def _measure(name: str, seconds: float) -> list[tuple[float, float]]:
     while processes[False].cost(count)[0] < 0.04:
         count *= 2
     for process in processes.values():
-        process.cost(8 * count)  # The first elements are looked at more closely.
-    spent: list[tuple[float, float]] = []
+        process.cost(2 * count)
+    with_reports, without = [], []
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
         total, computed = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}
@@ -147,37 +147,42 @@ def _measure(name: str, seconds: float) -> list[tuple[float, float]]:
             total[on] += cost[0]
             computed[on] += cost[1]
         # What the functions take differs from run to run by more than what is looked for.
-        spent.append((total[True] - computed[True] + computed[False], total[False]))
+        with_reports.append(total[True] - computed[True] + computed[False])
+        without.append(total[False])
     for process in processes.values():
         process.close()
-    return spent
+    return with_reports, without
 
 
 def _ratio(name: str, seconds: float) -> tuple[float, float, float]:
-    pairs = [_in_new_process(name, seconds / _PAIRS) for _ in range(_PAIRS)]
-    ratios = [sum(on for on, _ in pair) / sum(off for _, off in pair) for pair in pairs]
+    """Return the mean of the ratios of all pairs, the median of all rounds, and its error."""
+    pairs = [pair for _ in range(_PROCESSES) for pair in _in_new_process(name, seconds)]
+    ratios = [sum(on) / sum(off) for on, off in pairs]
     # All rounds for what is done now and then; the middle one for what is always there.
-    middle = statistics.median(on / off for pair in pairs for on, off in pair)
-    return statistics.mean(ratios), middle, statistics.stdev(ratios) / _PAIRS**0.5
+    middle = statistics.median(a / b for pair in pairs for a, b in zip(*pair, strict=True))
+    return statistics.mean(ratios), middle, statistics.stdev(ratios) / len(ratios) ** 0.5
 
 
-def _in_new_process(name: str, seconds: float) -> list[tuple[float, float]]:
-    command = [sys.executable, __file__, str(seconds), "--pair", name]
+def _in_new_process(name: str, seconds: float) -> list[Any]:
+    command = [sys.executable, __file__, str(seconds), "--process", name]
     printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    return [(float(on), float(off)) for on, off in map(str.split, printed.splitlines())]
+    return [json.loads(line) for line in printed.splitlines()]
 
 
 def main() -> None:
     """Measure each pipeline, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("seconds", nargs="?", type=float, default=24.0, help="for each pipeline")
+    parser.add_argument("seconds", nargs="?", type=float, default=72.0, help="for each pipeline")
     parser.add_argument("--only", help="a word in the names of the pipelines to measure")
-    parser.add_argument("--pair", help=argparse.SUPPRESS)
+    parser.add_argument("--process", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     seconds = arguments.seconds
-    if arguments.pair:
-        for on, off in _measure(arguments.pair, seconds):
-            print(on, off)
+    if arguments.process:
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, {random.choice(sorted(os.sched_getaffinity(0)))})
+        for _ in range(_PAIRS):
+            pair = _measure(arguments.process, seconds / (_PROCESSES * _PAIRS))
+            print(json.dumps(pair), flush=True)
         return
     columns = f"{'pipeline':<24}{'all':>8}{'+-':>8}{'median':>8}"
     print(f"{columns}   processor time with reports / without")

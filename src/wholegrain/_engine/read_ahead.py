@@ -48,8 +48,11 @@ _SURE_SECONDS = 50e-3
 _TRY_AGAIN_SECONDS, _TRY_AGAIN_MOST_SECONDS = 1.0, 10.0
 """Where a thread turned out to be no quicker than the consumer, when that may be tried again."""
 
-_UNWATCHED_READS, _UNWATCHED_SECONDS = 31, 10e-3
-"""Where reads cost what the last one did, so many go by before the next one is looked at."""
+_FIRST_READS, _UNWATCHED_SECONDS = 8, 50e-3
+"""Where reads cost what the last one did, so long none is looked at; but for the first ones."""
+
+_QUICK_READ_SECONDS = 5e-3
+"""Of slower ones each may be looked at."""
 
 _CHUNK_BYTES = 32 << 20
 
@@ -87,7 +90,7 @@ class ReadAhead(Generic[T]):
         read_unwatched: Reads where nothing is to be found out; `read`, if it is left out.
 
     Attributes:
-        unwatched: How many reads the consumer will do without a closer look at what they cost.
+        unwatched: Whether the consumer reads without a closer look at what that costs.
         unseen_seconds: What such reads took, since somebody has set it to 0.
         unseen_elements: How many elements that were.
         unseen_until: When the last of them ended.
@@ -123,8 +126,9 @@ class ReadAhead(Generic[T]):
         self._slow_cpu = 0.0
         self._slow_start, self._slow_since = 0, 0.0
         self._try_again_after, self._try_again_at = _TRY_AGAIN_SECONDS, 0.0
-        self.unwatched = 0
-        self._longest = 0.0  # A read that takes longer is the last one that is not looked at.
+        self._watched = 0  # Reads that were looked at.
+        self.unwatched = False  # Until then, or until a read takes longer:
+        self._watch_at, self._longest = 0.0, 0.0
         self.unseen_seconds, self.unseen_until, self.unseen_elements = 0.0, 0.0, 0
         # Guarded by the lock from here on.
         # Reentrant, because the garbage collector may call `close` at any time.
@@ -213,15 +217,15 @@ class ReadAhead(Generic[T]):
             return stop, chunk
         if self._most_threads:
             self._consider_threads(cost, chunk)
+        self._watched += 1
         is_same = not self._slow_reads and 2 * abs(self._chunk_size - size) <= size
-        if is_same and self._quick:
-            fitting = int(_UNWATCHED_SECONDS / max(cost.wall, 1e-9))
-            self.unwatched, self._longest = min(_UNWATCHED_READS, fitting), 2 * cost.wall
+        if is_same and self._watched > _FIRST_READS and cost.wall < _QUICK_READ_SECONDS:
+            self.unwatched, self._longest = self._quick, 2 * cost.wall
+            self._watch_at = time.perf_counter() + _UNWATCHED_SECONDS
         return stop, chunk
 
     def _read_unwatched(self, start: int, stop: int) -> Sequence[Any] | Failure:
         """Read a chunk with one clock: the others take as long as some reads do."""
-        self.unwatched -= 1
         began = time.perf_counter()
         try:
             chunk = self._read_plainly(start, stop)
@@ -230,8 +234,7 @@ class ReadAhead(Generic[T]):
         self.unseen_until = ended = time.perf_counter()
         self.unseen_seconds += ended - began
         self.unseen_elements += stop - start
-        if ended - began > self._longest:
-            self.unwatched = 0
+        self.unwatched = ended - began <= self._longest and ended < self._watch_at
         return chunk
 
     def _consider_threads(self, cost: Cost, chunk: Sequence[Any]) -> None:

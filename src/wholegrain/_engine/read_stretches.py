@@ -36,7 +36,7 @@ class ReadStretches(Generic[T]):
     """
 
     # Who asks for chunks looks at each of them: there are few of a stretch.
-    unwatched = unseen_elements = 0
+    unwatched, unseen_elements = False, 0
 
     def __init__(
         self,

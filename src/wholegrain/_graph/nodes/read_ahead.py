@@ -197,7 +197,7 @@ class PrefetchDatasetIterator(ChunkPlace, DatasetIterator[T]):
             tape.below += reader.unseen_seconds - before
             return got
         self.catch_up()
-        reader.unwatched, reads = 0, reader.reads_here
+        reader.unwatched, reads = False, reader.reads_here
         if observed.deep and tape.deep:
             with observed.waiting(self, reads=reads):
                 return reader.next_chunk()
