@@ -154,6 +154,17 @@ def test_a_state_at_the_end_leaves_nothing_in_a_used_iterator() -> None:
     assert next(used, END) == END
 
 
+def test_a_state_at_the_end_stays_as_it_is() -> None:
+    ds = X.FlatMapIterDataset(R(4).to_iter_dataset(), Parts())
+    ended = iter(ds)
+    list(ended)
+    restored = iter(ds)
+    restored.set_state(ended.get_state())
+    assert restored.get_state() == ended.get_state()
+    assert next(restored, END) == END
+    assert restored.get_state() == ended.get_state()
+
+
 def test_an_element_that_cannot_be_split_is_passed_over() -> None:
     def make(element: int) -> list[int]:
         if element == 2:

@@ -1,5 +1,6 @@
 """Each element split into parts."""
 
+import contextlib
 import operator
 import sys
 from collections.abc import Iterable, Sequence
@@ -177,10 +178,8 @@ class FlatMapDatasetIterator(KeptPlace, TransformIterator[T]):
         self._parts, self._next_part = (), 0
         self._before_element = self.parent.get_state()
         if next_part:
-            try:
+            with contextlib.suppress(StopIteration):  # At the end, where the number stays.
                 self._split_next()
-            except StopIteration:
-                return
             self._next_part = next_part
 
     def close(self) -> None:
