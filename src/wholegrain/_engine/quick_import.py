@@ -10,8 +10,10 @@ of the package: nothing of it can be used here.
 import marshal
 import os
 import sys
-from importlib.machinery import ExtensionFileLoader, ModuleSpec, SourceFileLoader
-from importlib.util import MAGIC_NUMBER
+
+# What `importlib` has them from: it would be searched for, with all that it imports.
+from _frozen_importlib import ModuleSpec
+from _frozen_importlib_external import MAGIC_NUMBER, ExtensionFileLoader, SourceFileLoader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
