@@ -2,7 +2,8 @@
 
 Nothing is counted or timed for each element of a quick pipeline. Clocks are where they cost little:
 
-- around each chunk that is read, each message of a worker, each wait for a thread;
+- around each chunk that is read, which read-ahead needs anyway and adds up, so that it is heard of
+  now and then; around each message of a worker, each wait for a thread;
 - inside a MapDataset around each stage, for some chunks out of many (`clocked.py`);
 - around each stage of the iterators, all the time if an element takes long, else for the
   elements of a chunk now and then (`clocked_iterators.py`).
