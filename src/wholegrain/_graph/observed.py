@@ -35,7 +35,7 @@ from wholegrain._graph.times import Reads, Times
 _CLOCK_S = 2e-6
 """What a clock around a stage costs for each call."""
 
-_REPLACING_S = 1200e-6
+_REPLACING_S = 400e-6
 """What replacing methods and putting them back costs, with what Python has to learn again."""
 
 _SHARE = 0.004
