@@ -387,3 +387,16 @@ def test_elements_that_were_read_without_a_look_are_counted() -> None:
         assert 200_000 <= report.stage(stage).elements < 202_000
     assert len(list(it)) == 800_000
     assert 998_000 < it.report().stage("map").elements < 1_002_000
+
+
+@pytest.mark.parametrize("milliseconds", [0.01, 1])
+def test_each_read_is_counted_once_whether_or_not_it_was_looked_at(milliseconds: float) -> None:
+    spent = Costs("work", milliseconds, computes=True)
+    ds: Any = wg.MapDataset.range(10**6).map(spent)
+    it: Any = iter(ds.to_iter_dataset(wg.ReadOptions(num_threads=0)).map(lambda x: x).batch(4))
+    start = time.perf_counter()
+    while time.perf_counter() - start < 0.8:
+        next(it)
+    seconds = time.perf_counter() - start
+    reading = sum(times.reading for times in it.observed.snapshot()["stages"].values())
+    assert 0.9 * _TIMES["work"] < reading < 1.02 * seconds

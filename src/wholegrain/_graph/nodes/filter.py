@@ -46,9 +46,8 @@ class FilterIterDataset(OneParentIterNode[T]):
 
     def __init__(self, parent: Any, transform: Any) -> None:
         super().__init__(parent)
-        method_or_function(
-            transform, transforms.Filter, "filter"
-        )  # Refused here, not when it is read.
+        # Refused here, not when it is read.
+        method_or_function(transform, transforms.Filter, "filter")
         self._transform = transform
 
     def open(self) -> DatasetIterator[T]:

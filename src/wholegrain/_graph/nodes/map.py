@@ -43,7 +43,8 @@ class MapIterDataset(OneParentIterNode[T]):
 
     def __init__(self, parent: Any, transform: Any) -> None:
         super().__init__(parent)
-        method_or_function(transform, transforms.Map, "map")  # Refused here, not when it is read.
+        # Refused here, not when it is read.
+        method_or_function(transform, transforms.Map, "map")
         self._transform = transform
 
     def open(self) -> DatasetIterator[T]:

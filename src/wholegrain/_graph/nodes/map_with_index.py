@@ -39,9 +39,8 @@ class MapWithIndexIterDataset(OneParentIterNode[T]):
 
     def __init__(self, parent: Any, transform: Any) -> None:
         super().__init__(parent)
-        method_or_function(
-            transform, transforms.MapWithIndex, "map_with_index"
-        )  # Refused here, not when it is read.
+        # Refused here, not when it is read.
+        method_or_function(transform, transforms.MapWithIndex, "map_with_index")
         self._transform = transform
 
     def open(self) -> DatasetIterator[T]:

@@ -76,9 +76,8 @@ class RandomMapIterDataset(OneParentIterNode[T]):
 
     def __init__(self, parent: Any, transform: Any, seed: int | None) -> None:
         super().__init__(parent)
-        method_or_function(
-            transform, transforms.RandomMap, "random_map"
-        )  # Refused here, not when it is read.
+        # Refused here, not when it is read.
+        method_or_function(transform, transforms.RandomMap, "random_map")
         self._transform = transform
         self._seed = resolve_seed(self, seed, "random_map")
 
