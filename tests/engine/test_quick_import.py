@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import wholegrain as wg
-from tests.compat.programs import python
+from tests.compat.programs import printed, python
 from wholegrain._engine import launcher, quick_import
 
 _NAME = "wholegrain_test_module"
@@ -113,6 +113,38 @@ def test_workers_have_the_modules_of_this_process_and_look_for_others_themselves
     assert seen["files"] == [np.__file__, wg.__file__, inspect.__file__]
     assert "Finder" not in seen["finders"]
     assert seen["source"] == inspect.getsource(np.full)[:3]
+
+
+def test_the_process_that_starts_workers_looks_for_no_module(tmp_path: Path) -> None:
+    """Else there is a new one to be named in `server_process.py`."""
+    program = textwrap.dedent(
+        """
+        import sys
+        from importlib.machinery import SourceFileLoader
+        import wholegrain as wg
+
+        def searched_for(_):
+            specs = [getattr(module, "__spec__", None) for module in sys.modules.values()]
+            return [spec.name for spec in specs if spec and type(spec.loader) is SourceFileLoader]
+
+        ds = wg.MapDataset.range(2).shuffle(1).map(searched_for).batch(1, batch_fn=list)
+        [[names], _] = ds.to_iter_dataset().mp_prefetch(wg.MultiprocessingOptions(num_workers=1))
+        ours = ("wholegrain", "numpy", "cloudpickle", "logging", "uuid", "traceback", "string")
+        print([name for name in names if name.startswith(ours)])
+        """
+    )
+    assert printed("-c", program, cwd=tmp_path) == ["[]"]
+
+
+def test_places_of_modules_that_were_not_imported_yet(source: Path) -> None:
+    sys.path.insert(0, str(source.parent))
+    try:
+        places = quick_import.places((), [_NAME, "wholegrain_no_such_module", "no_package.module"])
+    finally:
+        sys.path.remove(str(source.parent))
+    assert places[_NAME][0] == str(source)
+    assert _NAME not in sys.modules
+    assert not any(name.startswith(("wholegrain_no", "no_package")) for name in places)
 
 
 def test_workers_do_not_inherit_what_is_open(tmp_path: Path) -> None:

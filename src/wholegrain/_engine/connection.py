@@ -13,7 +13,8 @@ from typing import Any
 
 from wholegrain._engine import ending, memory, messages, set_up
 from wholegrain._engine.channel import Channel
-from wholegrain._engine.launcher import get_launcher, module_path, worker_environ
+from wholegrain._engine.interpreter import module_path, worker_environ
+from wholegrain._engine.launcher import get_launcher
 from wholegrain._engine.pickling import dumps
 from wholegrain._engine.program import Program
 from wholegrain._engine.ring import SlotViews

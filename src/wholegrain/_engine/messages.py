@@ -1,6 +1,6 @@
 """What workers and the process that uses their elements say to each other."""
 
-from dataclasses import dataclass
+from typing import Any
 
 from wholegrain._engine import memory, program
 
@@ -21,7 +21,6 @@ TAKEN_TOGETHER = MAX_AHEAD // 4
 TAKEN_TOGETHER_BYTES = MAX_AHEAD_BYTES // 4
 
 
-@dataclass(eq=False, repr=False)  # Every worker waits until the class is made.
 class Start:
     """The first message: all that a worker has to know."""
 
@@ -45,3 +44,7 @@ class Start:
     """Whether a file comes along for what Python says when native code crashes."""
     set_up: tuple[str, ...]
     """Functions to call first, by name."""
+
+    # Not a dataclass: every worker would wait until that is made.
+    def __init__(self, **fields: Any) -> None:
+        vars(self).update(fields)

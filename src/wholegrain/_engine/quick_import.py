@@ -13,11 +13,16 @@ import sys
 
 # What `importlib` has them from: it would be searched for, with all that it imports.
 from _frozen_importlib import ModuleSpec
-from _frozen_importlib_external import MAGIC_NUMBER, ExtensionFileLoader, SourceFileLoader
+from _frozen_importlib_external import (
+    MAGIC_NUMBER,
+    ExtensionFileLoader,
+    PathFinder,
+    SourceFileLoader,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from types import CodeType
 
     Place = tuple[str, str | None, list[str] | None]
@@ -28,21 +33,33 @@ if TYPE_CHECKING:
 _MASK = (1 << 32) - 1
 
 
-def places(packages: "Collection[str]") -> "dict[str, Place]":
-    """Return where this process found the modules of `packages` and of Python itself."""
+def places(packages: "Collection[str]", also: "Iterable[str]" = ()) -> "dict[str, Place]":
+    """Return where modules are.
+
+    Args:
+        packages: What this process has imported of them, and of Python itself, is where it was
+            found.
+        also: These it would find, as things are now. Packages come before what is in them.
+    """
     wanted = sys.stdlib_module_names.union(packages)
     found: dict[str, Place] = {}
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] not in wanted:
-            continue
-        spec: ModuleSpec | None = getattr(module, "__spec__", None)
-        if spec is None or spec.name != name or spec.origin is None:
-            continue
-        inside = spec.submodule_search_locations
-        # Others find modules in archives, or make them up: they will do it again.
-        if type(spec.loader) is (ExtensionFileLoader if spec.cached is None else SourceFileLoader):
-            found[name] = (spec.origin, spec.cached, None if inside is None else list(inside))
+        if name.partition(".")[0] in wanted:
+            _note(found, name, getattr(module, "__spec__", None))
+    for name in also:
+        package = name.rpartition(".")[0]
+        if name not in sys.modules and (not package or package in found):
+            _note(found, name, PathFinder.find_spec(name, found[package][2] if package else None))
     return found
+
+
+def _note(found: "dict[str, Place]", name: str, spec: ModuleSpec | None) -> None:
+    if spec is None or spec.name != name or spec.origin is None:
+        return
+    inside = spec.submodule_search_locations
+    # Others find modules in archives, or make them up: they will do it again.
+    if type(spec.loader) is (ExtensionFileLoader if spec.cached is None else SourceFileLoader):
+        found[name] = (spec.origin, spec.cached, None if inside is None else list(inside))
 
 
 class _SourceLoader(SourceFileLoader):

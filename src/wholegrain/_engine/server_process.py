@@ -13,9 +13,12 @@ import time
 from collections.abc import Sequence
 
 from wholegrain._engine import quick_import
-from wholegrain._engine.launcher import command, environ
+from wholegrain._engine.interpreter import command, environ
 
-# Before the package can be imported, the code that finds it comes through the socket.
+# Before the package can be imported, the code that finds it comes through the socket. And numpy is
+# not left to the package to import: Python keeps its frames in blocks of 16 KB, and gives a block
+# back when it is empty. The deeper an import is nested, the more likely is it that quick calls
+# cross the end of a block, and each takes memory from the system and returns it.
 _SERVE = """
 import gc, marshal, os, sys
 gc.disable()
@@ -24,10 +27,40 @@ code, places = marshal.loads(os.read(0, 1 << 20) or sys.exit())
 space = {"__name__": "quick_import"}
 exec(code, space)
 finder = space["begin"](places)
+import numpy
 from wholegrain._engine.fork_server import serve
 serve(*sys.argv[1:3], finder)
 """
 _PACKAGES = frozenset({"wholegrain", "numpy", "cloudpickle"})
+# What the server imports and this process, as a rule, has not yet.
+_ALSO = (
+    "wholegrain._core.copying",
+    "wholegrain._engine.channel",
+    "wholegrain._engine.failures",
+    "wholegrain._engine.fork_server",
+    "wholegrain._engine.layout",
+    "wholegrain._engine.memory",
+    "wholegrain._engine.messages",
+    "wholegrain._engine.pickling",
+    "wholegrain._engine.program",
+    "wholegrain._engine.requests",
+    "wholegrain._engine.ring",
+    "wholegrain._engine.set_up",
+    "wholegrain._engine.transport",
+    "wholegrain._engine.worker",
+    "cloudpickle",
+    "cloudpickle.cloudpickle",
+    "_colorize",
+    "_queue",
+    "_uuid",
+    "linecache",
+    "logging",
+    "mmap",
+    "select",
+    "string",
+    "traceback",
+    "uuid",
+)
 _PATIENCE_S = 2.0
 
 
@@ -100,7 +133,7 @@ class ServerProcess:
         """Tell the server where modules are, and with what code to load them."""
         loader = quick_import.__spec__.loader
         code = loader.get_code(quick_import.__name__)  # type: ignore[union-attr]
-        places = quick_import.places(packages)
+        places = quick_import.places(packages, _ALSO)
         # If it has ended already, whoever asks it for something will find out.
         with contextlib.suppress(ConnectionError):
             try:

@@ -8,7 +8,8 @@ import sys
 import threading
 
 from wholegrain._engine import memory
-from wholegrain._engine.launcher import WorkerProcess, command, environ
+from wholegrain._engine.interpreter import command, environ
+from wholegrain._engine.launcher import WorkerProcess
 from wholegrain._engine.program import Program, ProgramCopy
 from wholegrain._engine.shared_copies import SharedCopies
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,6 +10,7 @@ from wholegrain._core.state import WrongStateError, copy_state, joined
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._engine.ending import wait_if_exiting
+from wholegrain._engine.launcher import get_launcher
 from wholegrain._graph import run, tracking
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, check_state_of, closed_error
@@ -97,7 +97,7 @@ class AutoPrefetchIterator(DatasetIterator[T]):
         self._worker_init_fn = worker_init_fn
         self._states = CountedStates(dataset)
         # The same pipeline in this process, to ask about positions. It reads nothing.
-        with run.entered(dataclasses.replace(context, watch=None)):
+        with run.entered(context.but(watch=None)):
             self._here: DatasetIterator[T] = dataset.__iter__()
         self._state = self._here.get_state()  # Until there are workers.
         self._dataset = dataset
@@ -121,10 +121,8 @@ class AutoPrefetchIterator(DatasetIterator[T]):
     def _start(self) -> StretchedIterator[T]:
         if self._closed:
             raise closed_error()
-        # Only where there are workers. The rest is imported while their launcher starts.
-        from wholegrain._engine.launcher import get_launcher
-
         get_launcher(modules_of(self._dataset))
+        # The rest is imported while what launches workers starts.
         from wholegrain._engine import limits
         from wholegrain._engine.controller import Controller
         from wholegrain._engine.crew import Crew
@@ -286,7 +284,7 @@ def _open_in_worker(
 ) -> StretchIterator:
     tracking.set_up_worker(number)
     # Each is the only one: positions are those of the whole.
-    alone = run.RunContext(options=context.options, observed=context.observed, watch=context.watch)
+    alone = context.but(worker_index=0, worker_count=1)
     with run.entered(alone):
         iterator = dataset.__iter__()
     context.observed.be_output(iterator, dataset)

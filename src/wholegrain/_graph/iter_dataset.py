@@ -8,13 +8,13 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from wholegrain import transforms
 from wholegrain._core.types import T
 from wholegrain._graph import nodes, outline, seeds
 from wholegrain._graph.parents import replace_parents
 from wholegrain.options import MultiprocessingOptions
 
 if TYPE_CHECKING:
+    from wholegrain import transforms
     from wholegrain._graph.iterator import DatasetIterator
     from wholegrain._graph.map_dataset import MapDataset
 

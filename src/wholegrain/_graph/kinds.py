@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import builtins
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -217,15 +218,23 @@ def spec_after(transform: Any, parent: Any) -> Any:
     return output_spec(parent._element_spec)
 
 
-def method_or_function(transform: Any, base: type, method: str) -> Callable[..., Any]:
-    """Return the method of a transformation object, or the function that was given."""
-    if isinstance(transform, base):
+def method_or_function(transform: Any, base: str, method: str) -> Callable[..., Any]:
+    """Return the method of a transformation object, or the function that was given.
+
+    Args:
+        transform: What was given.
+        base: The name of the class in `transforms` that such objects are of.
+        method: The name of their method.
+    """
+    # If nobody has imported them, there are no such objects: a worker need not wait for it.
+    transforms = sys.modules.get("wholegrain.transforms")
+    if transforms is not None and isinstance(transform, getattr(transforms, base)):
         function: Callable[..., Any] = getattr(transform, method)
         return function
     if not callable(transform):
         raise TypeError(
             f"`{method}` needs a function, or an object of a class that is derived from"
-            f" `transforms.{base.__name__}`, but got {transform!r}."
+            f" `transforms.{base}`, but got {transform!r}."
         )
     return transform  # type: ignore[no-any-return]
 

@@ -8,7 +8,6 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
-from wholegrain import transforms
 from wholegrain._core.types import Indices, NDArray, T
 from wholegrain._graph import nodes, outline, seeds
 from wholegrain._graph.chunks import read_chunk
@@ -16,6 +15,7 @@ from wholegrain._graph.parents import replace_parents
 from wholegrain.options import ReadOptions
 
 if TYPE_CHECKING:
+    from wholegrain import transforms
     from wholegrain._graph.iter_dataset import IterDataset
     from wholegrain._graph.iterator import DatasetIterator
 

@@ -11,6 +11,7 @@ from wholegrain._core.state import copy_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._engine.ending import wait_if_exiting
+from wholegrain._engine.launcher import get_launcher
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 
 if TYPE_CHECKING:
@@ -79,11 +80,9 @@ class ProcessIterator(DatasetIterator[T]):
     def _connect(self) -> RemoteIterator[T]:
         if self._closed:
             raise closed_error()
-        # Only where there are workers. The rest is imported, and the pipeline packed, while the
-        # process that starts them starts itself.
-        from wholegrain._engine.launcher import get_launcher
-
         get_launcher(self._modules)
+        # The rest is imported, and the pipeline packed, while the process that starts workers
+        # starts itself.
         from wholegrain._engine.remote import RemoteIterator
 
         self._remote = RemoteIterator(

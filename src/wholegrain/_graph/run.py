@@ -1,7 +1,7 @@
 """What all iterators of one run share: the options of the whole graph, and which worker it is."""
 
 import contextlib
-import dataclasses
+import copy
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,6 @@ from wholegrain._graph.observed import Observed
 from wholegrain.options import DatasetOptions
 
 
-@dataclasses.dataclass(eq=False, repr=False)
 class RunContext:
     """One run of a pipeline.
 
@@ -19,15 +18,28 @@ class RunContext:
         options: The options of all stages, merged.
         worker_index: Which of the workers this is.
         worker_count: Among how many the elements are dealt out.
-        observed: What is seen of it while it runs.
         watch: Opens its iterators with clocks around them; None, as a rule: nobody watches.
     """
 
-    options: DatasetOptions = dataclasses.field(default_factory=DatasetOptions)
-    worker_index: int = 0
-    worker_count: int = 1
-    observed: Observed = dataclasses.field(default_factory=Observed)
-    watch: tracking.Watch | None = None
+    def __init__(
+        self,
+        options: DatasetOptions | None = None,
+        worker_index: int = 0,
+        worker_count: int = 1,
+        watch: tracking.Watch | None = None,
+    ) -> None:
+        self.options = options or DatasetOptions()
+        self.worker_index = worker_index
+        self.worker_count = worker_count
+        self.watch = watch
+        self.observed = Observed()
+        """What is seen of it while it runs."""
+
+    def but(self, **changes: Any) -> "RunContext":
+        """Return the same run with some of its attributes changed."""
+        other = copy.copy(self)
+        vars(other).update(changes)
+        return other
 
 
 _PLAIN_RUN = RunContext()

@@ -31,15 +31,7 @@ class Shares(Generic[T]):
         self, number: int, context: run.RunContext, watch: tracking.Watch | None = None
     ) -> DatasetIterator[T]:
         """Return an iterator of one share in this process."""
-        with run.entered(
-            run.RunContext(
-                options=context.options,
-                worker_index=number,
-                worker_count=self._count,
-                observed=context.observed,
-                watch=watch,
-            )
-        ):
+        with run.entered(context.but(worker_index=number, worker_count=self._count, watch=watch)):
             share = shard(self.parents[0], number, self._count, self._sequential)
             return share.__iter__()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import glob
 import os
 import shutil
@@ -102,7 +101,7 @@ class GraphWatch(Watch):
         iterator: Any
         if _opens_later(node):
             branch = Branch(self.aims, self.board, row, self.folders, _is_prefetch(node))
-            with run.entered(dataclasses.replace(run.current(), watch=branch)):
+            with run.entered(run.current().but(watch=branch)):
                 iterator = node.open()
         elif _reads_ahead(node):
             twin: Any = node.with_parents([self._twin(node.parents[0])])
@@ -222,7 +221,7 @@ class Branch(Watch):
         rows = self._rows.get(look)
         watch = GraphWatch(node, self._aims, self._board, self._row, rows, self._feeds_prefetch)
         self._rows[look] = watch.rows
-        with run.entered(dataclasses.replace(context, watch=watch)):
+        with run.entered(context.but(watch=watch)):
             return watch.open(node)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from wholegrain import transforms
 from wholegrain._core.names import transform_name
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
@@ -24,7 +23,7 @@ class FilterMapDataset(FunctionTransform[T]):
     _stage = Stage(free=("transform",), position="regrouped")
 
     def __init__(self, parent: MapDataset[Any], transform: Any) -> None:
-        function = method_or_function(transform, transforms.Filter, "filter")
+        function = method_or_function(transform, "Filter", "filter")
         super().__init__(parent, transform, function)
 
     @property
@@ -47,7 +46,7 @@ class FilterIterDataset(OneParentIterNode[T]):
     def __init__(self, parent: Any, transform: Any) -> None:
         super().__init__(parent)
         # Refused here, not when it is read.
-        method_or_function(transform, transforms.Filter, "filter")
+        method_or_function(transform, "Filter", "filter")
         self._transform = transform
 
     def open(self) -> DatasetIterator[T]:
@@ -62,9 +61,7 @@ class FilterDatasetIterator(ElementIterator[T]):
 
     def __init__(self, parent: DatasetIterator[Any], transform: Any) -> None:
         super().__init__(parent, transform)
-        self._keeps: Callable[[Any], Any] = method_or_function(
-            transform, transforms.Filter, "filter"
-        )
+        self._keeps: Callable[[Any], Any] = method_or_function(transform, "Filter", "filter")
         self._watch = DropWatch(self, self.context.options)
         # A window that ends in an error has to end at the very element.
         self._reads_chunks = parent.takes_back and not self._watch.raises

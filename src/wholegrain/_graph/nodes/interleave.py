@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,7 +82,7 @@ class InterleaveIterDataset(IterNode[T]):
         if dataset is None:
             return None
         options = context.options.merge(run.gather_options(dataset))
-        with run.entered(dataclasses.replace(context, options=options)):
+        with run.entered(context.but(options=options)):
             iterator: DatasetIterator[T] = dataset.__iter__()
         if iterator.moves_at_end and not isinstance(dataset, MapDataset):
             # At its end, the state to keep is that of its last element.

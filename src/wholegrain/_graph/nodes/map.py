@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from wholegrain import transforms
 from wholegrain._core.names import transform_name
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import T
@@ -28,7 +27,7 @@ class MapMapDataset(FunctionTransform[T]):
     _stage = Stage(free=("transform",), position="parent")
 
     def __init__(self, parent: MapDataset[Any], transform: Any) -> None:
-        function = method_or_function(transform, transforms.Map, "map")
+        function = method_or_function(transform, "Map", "map")
         super().__init__(parent, transform, function)
 
     def apply_to(self, element: Any, index: int) -> T | None:
@@ -44,7 +43,7 @@ class MapIterDataset(OneParentIterNode[T]):
     def __init__(self, parent: Any, transform: Any) -> None:
         super().__init__(parent)
         # Refused here, not when it is read.
-        method_or_function(transform, transforms.Map, "map")
+        method_or_function(transform, "Map", "map")
         self._transform = transform
 
     def open(self) -> DatasetIterator[T]:
@@ -63,7 +62,7 @@ class MapDatasetIterator(ElementIterator[T]):
 
     def __init__(self, parent: DatasetIterator[Any], transform: Any) -> None:
         super().__init__(parent, transform)
-        self._function: Callable[[Any], Any] = method_or_function(transform, transforms.Map, "map")
+        self._function: Callable[[Any], Any] = method_or_function(transform, "Map", "map")
 
     def __next__(self) -> T:
         try:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from wholegrain import transforms
 from wholegrain._core.names import transform_name
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import T
@@ -25,7 +24,7 @@ class MapWithIndexMapDataset(ElementTransform[T]):
 
     def __init__(self, parent: MapDataset[Any], transform: Any) -> None:
         super().__init__(parent, transform)
-        self._function = method_or_function(transform, transforms.MapWithIndex, "map_with_index")
+        self._function = method_or_function(transform, "MapWithIndex", "map_with_index")
 
     def apply_to(self, element: Any, index: int) -> T | None:
         return self._function(index, element)  # type: ignore[no-any-return]
@@ -40,7 +39,7 @@ class MapWithIndexIterDataset(OneParentIterNode[T]):
     def __init__(self, parent: Any, transform: Any) -> None:
         super().__init__(parent)
         # Refused here, not when it is read.
-        method_or_function(transform, transforms.MapWithIndex, "map_with_index")
+        method_or_function(transform, "MapWithIndex", "map_with_index")
         self._transform = transform
 
     def open(self) -> DatasetIterator[T]:
@@ -61,7 +60,7 @@ class MapWithIndexDatasetIterator(ElementIterator[T]):
 
     def __init__(self, parent: DatasetIterator[Any], transform: Any) -> None:
         super().__init__(parent, transform)
-        self._function = method_or_function(transform, transforms.MapWithIndex, "map_with_index")
+        self._function = method_or_function(transform, "MapWithIndex", "map_with_index")
         self.counter = 0
 
     def __next__(self) -> T:

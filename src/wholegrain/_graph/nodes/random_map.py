@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from wholegrain import transforms
 from wholegrain._core.names import transform_name
 from wholegrain._core.rng import RngPool
 from wholegrain._core.tracebacks import keep_user_frames
@@ -31,7 +30,7 @@ class RandomMapMapDataset(ElementTransform[T]):
     def __init__(self, parent: MapDataset[Any], transform: Any, seed: int | None) -> None:
         super().__init__(parent, transform)
         self._seed = resolve_seed(self, seed, "random_map")
-        self._function = method_or_function(transform, transforms.RandomMap, "random_map")
+        self._function = method_or_function(transform, "RandomMap", "random_map")
         self._pool: RngPool | None = None
         self._part: tuple[int, int] | None = None
 
@@ -77,7 +76,7 @@ class RandomMapIterDataset(OneParentIterNode[T]):
     def __init__(self, parent: Any, transform: Any, seed: int | None) -> None:
         super().__init__(parent)
         # Refused here, not when it is read.
-        method_or_function(transform, transforms.RandomMap, "random_map")
+        method_or_function(transform, "RandomMap", "random_map")
         self._transform = transform
         self._seed = resolve_seed(self, seed, "random_map")
 
@@ -103,7 +102,7 @@ class RandomMapDatasetIterator(ElementIterator[T]):
 
     def __init__(self, parent: DatasetIterator[Any], transform: Any, seed: int) -> None:
         super().__init__(parent, transform)
-        self._function = method_or_function(transform, transforms.RandomMap, "random_map")
+        self._function = method_or_function(transform, "RandomMap", "random_map")
         self._first = self.context.worker_index
         self._stride = self.context.worker_count
         self._lease = RngPool(seed).lend()
