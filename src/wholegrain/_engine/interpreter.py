@@ -60,6 +60,10 @@ def environ() -> dict[str, str]:
     # a process to be forked should not have threads.
     if "OMP_NUM_THREADS" not in environ:
         environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Their heap comes in huge pages, where the system can: of 4 KB each, to fetch them all is a
+    # good part of the time that importing takes. Only the C library reads it, when it starts:
+    # workers remove it from their environment, for programs that they start.
+    environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
     return environ
 
 
