@@ -147,6 +147,15 @@ def test_places_of_modules_that_were_not_imported_yet(source: Path) -> None:
     assert not any(name.startswith(("wholegrain_no", "no_package")) for name in places)
 
 
+def test_a_file_named_as_a_part_of_the_interpreter_is_not_taken_for_it(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(source.parent)
+    assert _NAME in quick_import.places((), [_NAME])
+    monkeypatch.setattr(sys, "builtin_module_names", (*sys.builtin_module_names, _NAME))
+    assert _NAME not in quick_import.places((), [_NAME])
+
+
 def test_workers_do_not_inherit_what_is_open(tmp_path: Path) -> None:
     program = textwrap.dedent(
         """

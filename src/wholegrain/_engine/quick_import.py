@@ -46,9 +46,10 @@ def places(packages: "Collection[str]", also: "Iterable[str]" = ()) -> "dict[str
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in wanted:
             _note(found, name, getattr(module, "__spec__", None))
-    for name in also:
+    # What is part of the interpreter comes before any file of that name.
+    for name in [n for n in also if n not in sys.modules and n not in sys.builtin_module_names]:
         package = name.rpartition(".")[0]
-        if name not in sys.modules and (not package or package in found):
+        if not package or package in found:
             _note(found, name, PathFinder.find_spec(name, found[package][2] if package else None))
     return found
 
