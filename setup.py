@@ -16,6 +16,7 @@ native = Extension(
         "src/wholegrain/_core/_native_rows.c",
         "src/wholegrain/_core/_native_states.c",
         "src/wholegrain/_core/_native_tfrecord.c",
+        "src/wholegrain/_core/_native_walk.c",
     ],
     define_macros=[("Py_LIMITED_API", "0x030B0000")],
     py_limited_api=True,

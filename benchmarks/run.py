@@ -20,7 +20,7 @@ from harness.report import as_json, judgements, show
 from harness.rounds import CompetitorFailed, Process, Result, Settings, described, run
 
 HERE = Path(__file__).parent
-ALONE = "report_cost"  # Compares wholegrain with itself, in a way of its own.
+ALONE = ("cliffs", "flat", "report_cost")  # Measure in a way of their own.
 ALL = sorted(file.stem for file in HERE.glob("*.py") if file.stem != "run")
 
 
@@ -63,6 +63,12 @@ def header(environments: Environments) -> str:
     )
 
 
+def cliff_arguments(environments: Environments, quick: bool) -> list[str]:
+    """Return the options with which `cliffs.py` uses the same environments."""
+    use = [f"--use={name}={environments.python(name)}" for name in ("wholegrain", "grain")]
+    return [*use, "--count=40"] if quick else use
+
+
 def profile(name: str, environments: Environments) -> None:
     with described(name, environments) as (result, describing):
         describing.ask("prepare")
@@ -98,7 +104,7 @@ def main() -> int:
     names = options.names or ALL
     if options.profile:
         for name in names:
-            if name != ALONE:
+            if name not in ALONE:
                 profile(name, environments)
         return 0
     rounds = options.rounds or (3 if options.quick else 9)
@@ -107,8 +113,10 @@ def main() -> int:
     print(header(environments), flush=True)
     print(f"Medians of {rounds} interleaved rounds; ratios are medians of the rounds' ratios.")
     for name in names:
-        if name == ALONE:
-            subprocess.run([environments.python("wholegrain"), HERE / f"{name}.py"], check=False)
+        if name in ALONE:
+            python = environments.python("wholegrain")
+            more = cliff_arguments(environments, options.quick) if name == "cliffs" else []
+            subprocess.run([python, HERE / f"{name}.py", *more], check=False)
             continue
         results.append(run(name, environments, settings))
         print(show(results[-1]), flush=True)

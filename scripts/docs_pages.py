@@ -45,7 +45,7 @@ FIRST = ("MapDataset", "IterDataset", "DatasetIterator", "DataLoader", "DataLoad
 
 # Used between modules; a program has no use for them.
 INNER = {
-    *("as_process", "jax_process", "even_split", "record_rng"),
+    *("as_process", "jax_process", "even_split", "record_rng", "check_shard_options"),
     *("load_ipython_extension", "unload_ipython_extension"),
 }
 

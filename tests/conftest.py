@@ -1,6 +1,7 @@
 """How the tests run."""
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -12,3 +13,8 @@ settings.register_profile("thorough", max_examples=2000, **_COMMON)  # type: ign
 # A merge is decided by the same examples each time; new ones are looked for while developing.
 settings.register_profile("ci", max_examples=100, derandomize=True, **_COMMON)  # type: ignore[arg-type]
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+# `nohup` and many CI systems start programs with Ctrl-C ignored, and so would be all that the tests
+# start: those that press it would wait forever.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

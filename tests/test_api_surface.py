@@ -37,6 +37,8 @@ _INNER_MEMBERS = {"__del__", "__getstate__", "__setstate__", "__reduce_ex__", "<
 
 # Bases of Grain's inside, and a protocol that a class here fulfils without inheriting.
 _INNER_BASES = {"_Dataset", "PackIterDataset", "ShapeDtypeStructProtocol"}
+# The record is of a later revision. Programs rely on what it is in 0.2.18.
+_OTHER_BASES = {("grain.experimental.ElasticIterator", "DatasetIterator"): "IterDataset"}
 
 Entry = dict[str, Any]
 
@@ -246,7 +248,7 @@ def test_the_class_has_the_same_public_bases(path: str, entry: Entry) -> None:
         if base in ("Iterator", "Iterable"):
             assert issubclass(ours, getattr(collections.abc, base))
         elif base not in _INNER_BASES:
-            assert base in names, f"{path} is no {base}"
+            assert _OTHER_BASES.get((path, base), base) in names, f"{path} is no {base}"
 
 
 @pytest.mark.parametrize(("path", "entry"), _params(lambda entry: entry.get("abstract")))
@@ -322,5 +324,5 @@ def test_the_names_that_need_orbax_say_why_they_are_missing() -> None:
         for name in (f"{prefix}CheckpointSave", f"{prefix}CheckpointRestore"):
             assert (name in dir(module)) == hasattr(module, name) == _HAS_ORBAX
             if not _HAS_ORBAX:
-                with pytest.raises(AttributeError, match=r"Orbax.*wholegrain\[orbax\]"):
+                with pytest.raises(AttributeError, match=r"Orbax.*pip install.*\[orbax\]"):
                     getattr(module, name)

@@ -15,7 +15,7 @@ import wholegrain
 
 _ROOT = Path(__file__).parent.parent
 _SOURCES = sorted((_ROOT / "src" / "wholegrain").rglob("*.py"))
-_MAX_LINES = 450
+_MAX_LINES = 470
 
 _ALWAYS_THERE = {"wholegrain", "numpy", "cloudpickle", "absl"}  # absl: if the program uses it.
 _DISTRIBUTIONS = {

@@ -403,3 +403,20 @@ def test_the_order_of_keys_counts_only_when_asked() -> None:
 
 def test_negative_zero_is_zero() -> None:
     assert difference(np.array([0.0]), np.array([-0.0])) is None
+
+
+def test_output_after_a_checkpoint_is_checked_for_iterators_in_place() -> None:
+    ds = wg.MapDataset.range(6).to_iter_dataset().batch(2)
+    it = iter(ds)
+    next(it)
+    testing.assert_equal_output_after_checkpoint(it)
+    assert it.get_state() == {"next_index": 6}
+    it.set_state({"next_index": 4})
+    assert next(it).tolist() == [4, 5]
+    elastic = wg.experimental.ElasticIterator(
+        wg.MapDataset.range(8), 4, wg.sharding.ShardOptions(0, 2)
+    )
+    for one in (elastic, iter(elastic)):
+        one.set_state({"global_next_index": 0})
+        testing.assert_equal_output_after_checkpoint(one)
+        assert elastic.get_state() == {"global_next_index": 8}

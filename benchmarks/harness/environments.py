@@ -12,8 +12,10 @@ HOME = CHECKOUT / ".benchmarks"
 DATA = HOME / "data"
 
 REQUIREMENTS = {
-    "wholegrain": ["numpy", "cloudpickle", "array_record", "pyarrow", "google-crc32c", "pillow"],
-    "grain": ["grain==0.2.18", "numpy", "pyarrow", "pillow"],
+    "wholegrain": [
+        *("numpy", "cloudpickle", "array_record", "pyarrow", "google-crc32c", "pillow", "attrs"),
+    ],
+    "grain": ["grain==0.2.18", "numpy", "pyarrow", "pillow", "attrs"],
     "torch": ["torch==2.13.0", "numpy", "array_record", "pillow"],
     "spdl": ["spdl==0.8.0", "numpy"],
 }

@@ -1,6 +1,7 @@
 """The processes that a competitor starts: their processor time and their memory."""
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -32,6 +33,23 @@ def cpu_seconds() -> float:
             continue
         total += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     return total
+
+
+def is_busy() -> bool:
+    """Say whether a thread other than this one runs or is ready to: here, or in what was started.
+
+    False where /proc is missing.
+    """
+    own = threading.get_native_id()
+    for pid in (os.getpid(), *descendants()):
+        for task in Path(f"/proc/{pid}/task").glob("*"):
+            try:
+                state = (task / "stat").read_text().rsplit(")", 1)[1].split(maxsplit=1)[0]
+            except OSError:  # It has ended.
+                continue
+            if state in "RD" and int(task.name) != own:
+                return True
+    return False
 
 
 def shared_out_bytes() -> int:

@@ -27,6 +27,15 @@ def _count(name: str, value: Any) -> int:
     return count
 
 
+def _check_number(name: str, value: Any, least: int, wanted: str) -> None:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"`{name}` has to be {wanted}, but got {value!r}.") from None
+    if number < least:
+        raise ValueError(f"`{name}` has to be at least {least}, but got {name}={value}.")
+
+
 _AUTO_THREADS = 64
 _AUTO_BUFFER_SIZE = 4096
 
@@ -41,8 +50,8 @@ class ReadOptions:
     Args:
         num_threads: How many threads may read at once. 0 reads in the caller's thread; "auto"
             leaves it open, up to 64.
-        prefetch_buffer_size: How many elements may be ready or on their way. 0 reads in the
-            caller's thread; "auto" leaves it open, up to 4096.
+        prefetch_buffer_size: How many elements threads may have ready or on their way. 0 reads in
+            the caller's thread; "auto" leaves it open, up to 4096.
     """
 
     num_threads: int = 16
@@ -96,6 +105,15 @@ class MultiprocessingOptions:
     max_workers: int | None = dataclasses.field(default=None, repr=False)
     max_memory_bytes: int | None = dataclasses.field(default=None, repr=False)
 
+    def __post_init__(self) -> None:
+        for name in ("num_workers", "per_worker_buffer_size"):
+            value = getattr(self, name)
+            if value != "auto":
+                _check_number(name, value, 0, 'a whole number or "auto"')
+        for name in ("max_workers", "max_memory_bytes"):
+            if getattr(self, name) is not None:
+                _check_number(name, getattr(self, name), 1, "a whole number")
+
 
 @enum.unique
 class ExecutionTrackingMode(enum.Enum):
@@ -134,6 +152,12 @@ class DatasetOptions:
         for name, default in _DEFAULTS.items():
             if name not in given:
                 object.__setattr__(self, name, default)
+        for name in ("filter_warn_threshold_ratio", "filter_raise_threshold_ratio"):
+            ratio = getattr(self, name)
+            if ratio is not None and (isinstance(ratio, str) or not hasattr(ratio, "__float__")):
+                raise TypeError(
+                    f"`{name}` has to be a share, from 0 to 1, or None, but got {ratio!r}."
+                )
 
     def merge(self, other: "DatasetOptions | None") -> "DatasetOptions":
         """Return options with the fields given here, then those given in `other`."""

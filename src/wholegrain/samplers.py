@@ -10,7 +10,7 @@ from wholegrain._core.permute import shuffle_index, shuffle_indices
 from wholegrain._core.types import Indices
 from wholegrain._core.whole_number import whole_number
 from wholegrain.record import RecordMetadata
-from wholegrain.sharding import NoSharding, ShardOptions, even_split
+from wholegrain.sharding import NoSharding, ShardOptions, check_shard_options, even_split
 
 
 @runtime_checkable
@@ -26,7 +26,9 @@ class Sampler(Protocol):
 
 def record_rng(seed: int, index: int) -> np.random.Generator:
     """Return the random generator of the record at `index`."""
-    return np.random.Generator(np.random.Philox(key=seed + index))
+    from wholegrain._core import philox  # Random numbers take a while to import.
+
+    return philox.generator(seed + index)
 
 
 class _BuiltInSampler:
@@ -37,12 +39,23 @@ class _BuiltInSampler:
     _seed: int | None
     _max_index: int | None
 
+    def _checked_number(self, num_records: int) -> int:
+        number = whole_number("num_records", num_records)
+        if number <= 0:
+            raise ValueError(
+                f"`{type(self).__name__}` needs at least one record, but got"
+                f" num_records={num_records}."
+            )
+        return number
+
     def __len__(self) -> int:
         return sys.maxsize if self._max_index is None else self._max_index
 
     def __getitem__(self, index: int) -> RecordMetadata:
         index = operator.index(index)
         if index < 0 or (self._max_index is not None and index >= self._max_index):
+            if self._max_index == 0:
+                raise IndexError(f"This sampler has no record at {index}, nor any other.")
             last = "infinity" if self._max_index is None else self._max_index - 1
             raise IndexError(f"This sampler has records from 0 to {last}, but not at {index}.")
         rng = None if self._seed is None else record_rng(self._seed, index)
@@ -82,8 +95,8 @@ class SequentialSampler(_BuiltInSampler):
         shard_options: ShardOptions = NoSharding(),  # noqa: B008  (immutable)
         seed: int | None = None,
     ) -> None:
-        self._num_records = whole_number("num_records", num_records)
-        self._shard_options = shard_options
+        self._num_records = self._checked_number(num_records)
+        self._shard_options = check_shard_options(shard_options)
         self._seed = None if seed is None else whole_number("seed", seed)
         count = shard_options.shard_count
         whole = self._num_records // count * count
@@ -124,11 +137,7 @@ class IndexSampler(_BuiltInSampler):
         num_epochs: int | None = None,
         seed: int | None = None,
     ) -> None:
-        self._num_records = whole_number("num_records", num_records)
-        if self._num_records <= 0:
-            raise ValueError(
-                f"`IndexSampler` needs at least one record, but got num_records={num_records}."
-            )
+        self._num_records = self._checked_number(num_records)
         if num_epochs is not None:
             num_epochs = whole_number("num_epochs", num_epochs)
             if num_epochs <= 0:
@@ -144,7 +153,7 @@ class IndexSampler(_BuiltInSampler):
                 raise ValueError(
                     f"`IndexSampler` needs a seed from 0 to 2**32 - 1, but got seed={seed}."
                 )
-        self._shard_options = shard_options
+        self._shard_options = check_shard_options(shard_options)
         self._shuffle = shuffle
         self._num_epochs = num_epochs
         self._seed = seed

@@ -39,6 +39,16 @@ class ShardOptions:
             )
 
 
+def check_shard_options(options: ShardOptions) -> ShardOptions:
+    """Return `options`, or refuse what is none."""
+    if not hasattr(options, "shard_index") or not hasattr(options, "shard_count"):
+        raise TypeError(
+            "`shard_options` has to be something like `ShardOptions(shard_index=0,"
+            f" shard_count=8)` or `NoSharding()`, but got {options!r}."
+        )
+    return options
+
+
 @dataclass(frozen=True, init=False)
 class NoSharding(ShardOptions):
     """All of the data."""

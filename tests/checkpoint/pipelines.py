@@ -30,7 +30,7 @@ def options(workers: int = 2) -> wg.MultiprocessingOptions:
     return wg.MultiprocessingOptions(num_workers=workers)
 
 
-def loader(workers: int = 0, *operations: Any) -> wg.DataLoader:
+def loader(workers: Any = 0, *operations: Any) -> wg.DataLoader:
     return wg.DataLoader(
         data_source=range(40),
         sampler=wg.samplers.IndexSampler(40, shuffle=True, num_epochs=1, seed=1),

@@ -1,5 +1,6 @@
 """Checkpoints that are damaged, of another pipeline, or cannot be written."""
 
+import asyncio
 import errno
 import json
 import os
@@ -15,7 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.checkpoint.mutations import directory_mutations
 from tests.checkpoint.pipelines import PIPELINES, R, loader, opened, read
+from wholegrain._core.difference import difference
 from wholegrain.checkpoint import CheckpointHandler
 
 
@@ -238,3 +241,96 @@ def test_a_full_disk_leaves_the_checkpoint_that_orbax_wrote_before(
     said, steps = run.stdout.splitlines()
     assert "No space left" in said
     assert steps == "steps [3]"
+
+
+MUTATIONS = directory_mutations("process_0-of-1.json")
+
+
+@pytest.mark.parametrize("change", MUTATIONS)
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_checkpoint_that_was_changed_is_refused(name: str, change: str, tmp_path: Path) -> None:
+    it = saved_at(PIPELINES[name](), 3, tmp_path)
+    if name == "elastic" and change.startswith("of "):
+        pytest.skip("the state of any process is its own")
+    expected = [next(it) for _ in range(3)]
+    other = opened(PIPELINES[name](), 3)
+    MUTATIONS[change](tmp_path)
+    check_refused(other, tmp_path, ValueError, "process_0-of-1|state|State")
+    assert difference([next(other) for _ in range(3)], expected) is None
+
+
+@pytest.mark.parametrize("change", [c for c in MUTATIONS if c not in ("missing", "renamed")])
+def test_a_damaged_description_is_refused(change: str, tmp_path: Path) -> None:
+    changes = directory_mutations("pipeline_0-of-1.json")
+    it = saved_at(read(), 3, tmp_path)
+    changes[change](tmp_path)
+    if change.startswith("of "):
+        return  # Without one there is nothing to compare with: Grain writes none.
+    check_refused(it, tmp_path, ValueError, r"pipeline_0-of-1\.json is damaged.*delete the file")
+
+
+def test_no_directory_or_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for name in ("read", "elastic", "loader"):
+        it = opened(PIPELINES[name](), 3)
+        for directory in (tmp_path / "nothing", file):
+            check_refused(it, directory, ValueError, "process_0-of-1.json does not exist")
+
+
+def test_files_are_on_disk_before_they_take_the_place_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file is synced, then renamed; then the directory is synced."""
+    events: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def note_fsync(descriptor: int) -> None:
+        events.append(f"sync {Path(os.readlink(f'/proc/self/fd/{descriptor}')).name}")
+        fsync(descriptor)
+
+    def note_replace(path: Path, target: Any) -> Any:
+        events.append(f"rename {path.name}")
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(Path, "replace", note_replace)
+    saved_at(read(), 3, tmp_path)
+    parts = [f".{name}_0-of-1.json.{os.getpid()}" for name in ("process", "pipeline")]
+    assert events == [
+        *(f"sync {part}" for part in parts),
+        *(f"rename {part}" for part in parts),
+        f"sync {tmp_path.name}",
+    ]
+
+
+@pytest.mark.parametrize("interface", ["handler", "coroutines"])
+def test_a_save_that_fails_leaves_the_checkpoint_of_before(
+    interface: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = saved_at(read(), 3, tmp_path)
+    before = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    next(it)
+
+    class Directory:
+        async def await_creation(self) -> Path:
+            return tmp_path
+
+    async def save() -> None:
+        await (await it.save(Directory()))
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def save_by() -> None:
+        if interface == "handler":
+            CheckpointHandler().save(tmp_path, it)
+        else:
+            asyncio.run(save())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="Input/output") as caught:
+            save_by()
+    assert str(tmp_path) in "".join(caught.value.__notes__)
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == before

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wholegrain as wg
+from wholegrain import testing
 from wholegrain.checkpoint import CheckpointHandler
 from wholegrain.experimental import ElasticIterator, InterleaveIterDataset, ParquetIterDataset
 from wholegrain.sharding import ShardOptions, as_process
@@ -112,12 +113,84 @@ def test_an_endless_dataset_goes_on() -> None:
     assert next(it).tolist() == [10**12 % 3, (10**12 + 1) % 3]
 
 
-def test_it_is_an_iterator_and_only_one() -> None:
-    it = ElasticIterator(wg.MapDataset.range(8), 2, ShardOptions(0, 1))
-    assert isinstance(it, wg.DatasetIterator)
-    assert iter(it) is it
-    assert it.shard_options == ShardOptions(0, 1)
-    assert it.base_iterator is it.base_iterator
+def test_it_is_a_dataset_with_one_iterator() -> None:
+    elastic: Any = ElasticIterator(wg.MapDataset.range(8), 2, ShardOptions(0, 1))
+    it = iter(elastic)
+    assert issubclass(type(elastic), wg.IterDataset)
+    assert not issubclass(type(elastic), wg.DatasetIterator)
+    assert issubclass(type(it), wg.DatasetIterator)
+    assert not issubclass(type(it), ElasticIterator)
+    assert iter(elastic) is it
+    assert next(elastic).tolist() == [0, 1]
+    assert next(it).tolist() == [2, 3]
+    assert elastic.get_state() == it.get_state() == {"global_next_index": 4}
+    assert elastic.parents == ()
+    assert elastic.shard_options == ShardOptions(0, 1)
+    assert elastic.base_iterator is elastic.base_iterator
+    assert len(list(elastic)) == 2
+    assert list(elastic) == []
+
+
+def test_transformations_read_from_it() -> None:
+    def elastic() -> ElasticIterator:
+        return ElasticIterator(wg.MapDataset.range(12), 2, ShardOptions(0, 1))
+
+    assert [b.tolist() for b in elastic().map(lambda b: b * 10)][:2] == [[0, 10], [20, 30]]
+    assert next(b.tolist() for b in elastic().batch(3)) == [[0, 1], [2, 3], [4, 5]]
+    assert [b.tolist() for b in elastic().filter(lambda b: b[0] > 7)] == [[8, 9], [10, 11]]
+    ds = elastic().map(lambda b: b + 1)
+    it = iter(ds)
+    next(it)
+    state = it.get_state()
+    assert state == {"global_next_index": 2}
+    rest = [batch.tolist() for batch in it]
+    it.close()
+    again = iter(ds)
+    again.set_state(state)
+    assert [batch.tolist() for batch in again] == rest
+    again.close()
+    testing.assert_equal_output_after_checkpoint(ds)
+    threads: Any = wg.experimental.ThreadPrefetchIterDataset(elastic(), prefetch_buffer_size=2)
+    assert next(iter(threads)).tolist() == [0, 1]
+    with pytest.raises(NotImplementedError):
+        wg.experimental.get_element_spec(elastic())
+
+
+@pytest.mark.parametrize("as_iterator", [False, True])
+def test_the_dataset_and_its_iterator_are_saved_alike(as_iterator: bool, tmp_path: Path) -> None:
+    def given() -> Any:
+        elastic = ElasticIterator(wg.MapDataset.range(8), 2, ShardOptions(0, 1))
+        return iter(elastic) if as_iterator else elastic
+
+    one, other = given(), given()
+    next(one)
+    CheckpointHandler().save(tmp_path, one)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"process_0-of-1.json", "pipeline_0-of-1.json"}
+    assert CheckpointHandler().restore(tmp_path, other) is other
+    assert next(other).tolist() == [2, 3]
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        {0: {"exhausted": 0}, 1: {"exhausted": 0, "state": {"next_index": 0}}},
+        {0: {"state": {"next_index": 0}}, 1: {"exhausted": 0, "state": {"next_index": 0}}},
+        {"a": {"exhausted": 0, "state": {"next_index": 0}}},
+        {None: {"exhausted": 0, "state": {"next_index": 0}}},
+        {0: None, 1: None},
+        {0: {"exhausted": 7, "state": {}}, 1: {"exhausted": 0, "state": {"next_index": 0}}},
+        [1, 2],
+        None,
+        {0: {"exhausted": 0, "state": {"next_index": 99}}, 1: {"exhausted": 1, "state": {}}},
+    ],
+)
+def test_states_of_single_datasets_that_were_changed_are_refused(states: Any) -> None:
+    (it,) = _shards(_interleave([6, 6]), 0, 1)
+    next(it), next(it)
+    with pytest.raises(ValueError, match="state"):
+        it.set_shard_states(states)
+    assert [next(it) for _ in range(3)] == [1, 101, 2]
 
 
 def test_a_closed_one_gives_nothing_but_its_state() -> None:

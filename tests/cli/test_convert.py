@@ -1,6 +1,8 @@
 import json
 import math
 import os
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ from hypothesis import strategies as st
 from tests.cli.tools import complaint, succeed, tree
 from tests.sources import files
 from wholegrain import sources
-from wholegrain._cli import example, main
+from wholegrain._cli import convert, example, main
+from wholegrain._cli.convert import reading
 from wholegrain._cli.formats import find, open_source
 
 pa = pytest.importorskip("pyarrow")
@@ -32,6 +35,7 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def _convert(source: object, destination: str, *options: str) -> None:
     if "." not in destination:
         options = ("--to", "folder", *options)
+        shutil.rmtree(destination, ignore_errors=True)
     succeed("convert", str(source), destination, "--force", "--verify", *options)
 
 
@@ -258,16 +262,120 @@ def _leave_unfinished(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("wholegrain._cli.convert._run_shards", fail)
         complaint(capsys, "convert", "in.tfrecord", "out.parquet", "--shards", "2")
-    assert [file.name for file in folder.iterdir()] == ["plan.json"]
+    assert (folder / "plan.json").exists()
 
 
 def test_a_plan_that_is_no_plan_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     files.write_tfrecord(Path("in.tfrecord"), files.records(50))
-    Path("out.parquet.converting").mkdir()
+    _leave_unfinished(capsys)
     Path("out.parquet.converting/plan.json").write_text('{"request": 3')
     assert "--force" in complaint(capsys, "convert", "in.tfrecord", "out.parquet")
     succeed("convert", "in.tfrecord", "out.parquet", "--force")
     assert sorted(os.listdir()) == ["in.tfrecord", "out.parquet"]
+
+
+_FOREIGN = {
+    "a folder": "mkdir w; echo precious > w/labels.txt",
+    "a plan of something else": "mkdir w; echo {} > w/plan.json",
+    "a folder in it": "mkdir -p w/files",
+    "a link to a folder": "mkdir victim; echo precious > victim/labels.txt; ln -s victim w",
+    "a link to an empty folder": "mkdir victim; ln -s victim w",
+    "a link to nothing": "ln -s victim w",
+    "a file": "echo precious > w",
+}
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)])
+@pytest.mark.parametrize("made_by", _FOREIGN.values(), ids=_FOREIGN)
+def test_a_folder_that_no_conversion_has_made_is_left_alone(
+    made_by: str, force: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    files.write_tfrecord(Path("in.tfrecord"), files.records(5))
+    subprocess.run(f"{made_by}; mv -T w out.tfrecord.converting", shell=True, check=True)
+    before = sorted(Path().rglob("*")), tree(Path())
+    line = complaint(capsys, "convert", "in.tfrecord", "out.tfrecord", *force)
+    assert "'out.tfrecord.converting'" in line
+    assert before == (sorted(Path().rglob("*")), tree(Path()))
+
+
+@pytest.mark.parametrize("name", ["out.tfrecord.converted", "out.tfrecord.converting.old"])
+def test_folders_of_similar_names_are_left_alone(name: str) -> None:
+    files.write_tfrecord(Path("in.tfrecord"), files.records(5))
+    Path(name).mkdir()
+    Path(name, "labels.txt").write_text("precious")
+    succeed("convert", "in.tfrecord", "out.tfrecord")
+    assert Path(name, "labels.txt").read_text() == "precious"
+    assert Path("out.tfrecord").exists()
+
+
+def test_foreign_files_in_the_folder_of_a_conversion_stay(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files.write_tfrecord(Path("in.tfrecord"), files.records(50))
+    _leave_unfinished(capsys)
+    work = Path("out.parquet.converting")
+    foreign = ["labels.txt", ".hidden.tmp", "folder/labels.txt", "out-00000-of-00002.parquet.bak"]
+    for name in foreign:
+        (work / name).parent.mkdir(exist_ok=True)
+        (work / name).write_text("precious")
+    Path("victim").write_text("precious")
+    (work / "done-00000").symlink_to("../victim")
+    succeed("convert", "in.tfrecord", "out.parquet", "--shards", "3", "--force")
+    assert len(list(Path().glob("out-*-of-00003.parquet"))) == 3
+    assert "stays" in capsys.readouterr().out
+    assert set(tree(work)) == {*foreign, "done-00000"}
+    assert set(tree(work).values()) == {b"precious"}
+
+
+@pytest.mark.parametrize("destination", ["out", "out.parquet"])
+def test_a_folder_is_never_overwritten(
+    destination: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files.write_tfrecord(Path("in.tfrecord"), files.records(5))
+    Path(destination).mkdir()
+    Path(destination, "labels.txt").write_text("precious")
+    to = ("--to", "folder") if destination == "out" else ()
+    line = complaint(capsys, "convert", "in.tfrecord", destination, "--force", *to)
+    assert "removes no folders" in line
+    assert sorted(os.listdir()) == ["in.tfrecord", destination]
+    assert Path(destination, "labels.txt").read_text() == "precious"
+
+
+def test_a_file_that_appears_during_a_conversion_is_not_overwritten(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files.write_tfrecord(Path("in.tfrecord"), files.records(50))
+    _leave_unfinished(capsys)
+    other = Path("out-00001-of-00002.parquet")
+    other.write_text("precious")
+    arguments = ["convert", "in.tfrecord", "out.parquet", "--shards", "2"]
+    assert repr(str(other)) in _said(capsys, arguments)
+    assert other.read_text() == "precious"
+    other.unlink()
+    succeed(*arguments)
+    assert sum(len(open_source(find(str(path)))) for path in Path().glob("out-*")) == 50
+
+
+def _said(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> str:
+    assert main(arguments) == 2
+    return capsys.readouterr().err
+
+
+def test_what_is_overwritten_stays_until_the_new_files_are_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.write_tfrecord(Path("in.tfrecord"), files.records(5))
+    Path("out.parquet").write_text("precious")
+
+    def fail(*_: object) -> None:
+        raise OSError("The disk is full.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("wholegrain._cli.convert._run_shards", fail)
+        complaint(capsys, "convert", "in.tfrecord", "out.parquet", "--force")
+    assert Path("out.parquet").read_text() == "precious"
+    succeed("convert", "in.tfrecord", "out.parquet")  # It goes on with what was forced.
+    assert len(open_source(find("out.parquet"))) == 5
 
 
 def test_verification_finds_a_shard_that_is_different(
@@ -284,6 +392,39 @@ def test_verification_finds_a_shard_that_is_different(
     assert code == 1
     assert "Verification failed" in capsys.readouterr().out
     assert not list(Path().glob("out-*"))
+
+
+def test_a_source_with_a_flipped_byte_is_not_converted(capsys: pytest.CaptureFixture[str]) -> None:
+    content = bytearray(files.tfrecord_bytes(files.records(50)))
+    content[content.find(b"record 7")] ^= 1
+    Path("in.tfrecord").write_bytes(content)
+    for options in ((), ("--verify",)):
+        arguments = ["convert", "in.tfrecord", "out.array_record", "--force", *options]
+        line = _said(capsys, arguments)
+        assert "'in.tfrecord'" in line
+        assert "checksum of record 7" in line
+        assert not Path("out.array_record").exists()
+    assert main(["inspect", "in.tfrecord"]) == 2
+    assert "checksum of record 7" in capsys.readouterr().err
+
+
+def test_a_source_that_is_damaged_during_a_conversion_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files.write_parquet(Path("in.parquet"), files.table({"number": list(range(50))}))
+    run_shards = convert._run_shards
+
+    def damage(plan: Any, job: Any, numbers: Any, workers: int, label: str) -> Any:
+        if label == "Verifying":
+            files.write_parquet(Path("in.parquet"), files.table({"number": [7] * 50}))
+            reading.shared_reader.cache_clear()
+        return run_shards(plan, job, numbers, workers, label)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(convert, "_run_shards", damage)
+        assert main(["convert", "in.parquet", "out.arrow", "--verify", "--workers", "0"]) == 1
+    assert "The source 'in.parquet' was changed" in capsys.readouterr().out
+    assert not Path("out.arrow").exists()
 
 
 def test_records_of_hugging_face_keep_their_columns(tmp_path: Path) -> None:

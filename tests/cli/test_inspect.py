@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.tools import complaint, run, succeed
 from tests.sources import files
-from wholegrain._cli import example
+from wholegrain._cli import example, main
 
 _RECORDS = [b"\xff\xd8\xff some JPEG", b'{"a": 1}', b"a text", b""]
 
@@ -133,3 +133,18 @@ def test_a_table_for_people_in_a_pipe_has_no_colours(tmp_path: Path) -> None:
     assert (code, err) == (0, "")
     assert "\x1b" not in out
     assert out.splitlines()[:3] == ["x.npy", "  format   npy", "  records  3"]
+
+
+@pytest.mark.parametrize("name", ["\x1b[31mred", "two\nlines", "\x9b2J", "\u202eleft", "\x07"])
+def test_nothing_in_a_file_commands_the_terminal(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyarrow")
+    path = files.write_parquet(tmp_path / "a.parquet", files.table({name: ["\x1b]0;title\x07"]}))
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / name).write_bytes(b"\x1b[2J text")
+    for argument in (path, tmp_path / "b", tmp_path / name):
+        main(["inspect", str(argument)])
+    printed = "".join(capsys.readouterr())
+    assert all(character.isprintable() or character == "\n" for character in printed)
+    assert repr(name)[1:-1] in printed

@@ -36,6 +36,13 @@ def make_locked():
 
 words = wg.MapDataset.source(list({f"word {number}" for number in range(20)}))
 
+def fail(x):
+    if x == 3:
+        raise ValueError("bad jpeg")
+    return x
+
+failing = wg.MapDataset.range(20).map(fail).to_iter_dataset()
+
 def decode(x):
     import jax
     return x
@@ -170,3 +177,16 @@ def test_both_in_processes_of_their_own(tmp_path: Path) -> None:
     assert (code, err) == (0, ""), out
     assert "All is well." in out
     assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("command", ["bench", "check"])
+def test_an_element_that_fails_is_told_with_line_stage_and_index(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "pipes.py:failing"]) != 0
+    said = "".join(capsys.readouterr())
+    line = _PIPELINES[: _PIPELINES.index("bad jpeg")].count("\n") + 1
+    assert "bad jpeg (ValueError), in fail at " in said
+    assert f"pipes.py:{line}" in said
+    assert "MapMapDataset(transform=fail" in said
+    assert "index 3 of the source" in said

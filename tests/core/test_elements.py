@@ -49,6 +49,18 @@ def test_the_size_counts_arrays_and_strings() -> None:
     assert nbytes([]) == 0
 
 
+def test_the_fields_of_objects_count() -> None:
+    @dataclasses.dataclass
+    class Example:
+        image: Any
+        label: int
+
+    assert nbytes(Example(np.zeros(10), 3)) == 32 + 80 + 32
+    assert nbytes([Example({"a": np.zeros(10)}, 3)]) == 32 + 80 + 32
+    # What is further inside may be computed when it is asked for.
+    assert nbytes(Example(Example(np.zeros(10), 3), 3)) == 32 + 32 + 32
+
+
 def test_arrays_that_do_not_know_their_size_are_taken_as_small() -> None:
     class Sparse:
         @property

@@ -204,3 +204,27 @@ def test_refuses_what_is_no_integer_of_the_right_size(arguments: tuple[Any, ...]
 def test_refuses_values_out_of_range(arguments: tuple[int, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         permute.index_shuffle(*arguments)
+
+
+@pytest.mark.usefixtures("path")
+@settings(max_examples=60)
+@given(
+    length=st.one_of(st.integers(1, 70_000), st.sampled_from([2, 255, 256, 257, 2**16, 2**16 + 1])),
+    data=st.data(),
+)
+def test_with_a_seed_for_each_index_all_are_shuffled_as_by_themselves(
+    length: int, data: st.DataObject
+) -> None:
+    pairs = data.draw(st.lists(st.tuples(st.integers(0, length - 1), seeds), max_size=40))
+    some = pairs + [(index, 7) for index, _ in pairs]
+    indices = np.array([index for index, _ in some], dtype=np.int64)
+    own_seeds = np.array([seed for _, seed in some], dtype=np.int64)
+    expected = [permute.index_shuffle(index, length - 1, seed, 4) for index, seed in some]
+    assert permute.shuffle_each(indices, length, own_seeds).tolist() == expected
+
+
+@pytest.mark.usefixtures("path")
+def test_many_indices_outside_are_refused() -> None:
+    for length in (5, 3000, 10**6):
+        with pytest.raises(IndexError):
+            permute.shuffle_indices(np.array([0, length]), length, 1)

@@ -31,6 +31,11 @@ class Steps:
         return {"count": self.count}
 
 
+def _started(background: Background) -> Background:
+    background.start()
+    return background
+
+
 def _drain(background: Background) -> list[tuple[Any, Any]]:
     found = []
     while True:
@@ -46,7 +51,7 @@ def test_results_come_in_order_with_their_states(
     buffer_size: int, producer_seconds: float, consumer_seconds: float
 ) -> None:
     steps = Steps(60, seconds=producer_seconds)
-    background = Background(steps.step, steps.state, buffer_size)
+    background = _started(Background(steps.step, steps.state, buffer_size))
 
     def run() -> None:
         for number in range(60):
@@ -64,7 +69,7 @@ def test_results_come_in_order_with_their_states(
 @pytest.mark.parametrize("buffer_size", [1, 3])
 def test_no_more_wait_than_the_buffer_holds(buffer_size: int) -> None:
     steps = Steps(10**9)
-    background = Background(steps.step, steps.state, buffer_size)
+    background = _started(Background(steps.step, steps.state, buffer_size))
     assert eventually(lambda: steps.count >= buffer_size)
     time.sleep(0.02)
     assert steps.count == buffer_size
@@ -77,7 +82,7 @@ def test_no_more_wait_than_the_buffer_holds(buffer_size: int) -> None:
 @pytest.mark.parametrize("error", [ValueError("x"), SystemExit(), KeyboardInterrupt()], ids=repr)
 def test_an_exception_comes_in_its_place_and_ends_the_thread(error: BaseException) -> None:
     steps = Steps(3, error)
-    background = Background(steps.step, steps.state, 10)
+    background = _started(Background(steps.step, steps.state, 10))
     found = finishes(lambda: _drain(background))
     assert [element for element, _ in found[:3]] == [0, 1, 2]
     assert Background.error_of(found[3][0]) is error
@@ -92,7 +97,7 @@ def test_a_state_that_cannot_be_told_is_none() -> None:
     def state() -> Any:
         raise OSError("gone")
 
-    background = Background(steps.step, state, 1)
+    background = _started(Background(steps.step, state, 1))
     (found,) = finishes(lambda: _drain(background))
     assert str(Background.error_of(found[0])) == "x"
     assert found[1] is None
@@ -107,7 +112,7 @@ def test_stop_waits_for_the_step_that_runs() -> None:
         release.wait(30)
         return 1, 2
 
-    background = Background(step, lambda: None, 1)
+    background = _started(Background(step, lambda: None, 1))
     assert inside.wait(30)
     background.stop(wait=False)
     assert our_threads()
@@ -125,14 +130,14 @@ def test_stop_may_be_called_from_inside() -> None:
         holder[0].stop()
         return 1, 2
 
-    holder.append(Background(step, lambda: None, 1))
+    holder.append(_started(Background(step, lambda: None, 1)))
     started.set()
     assert eventually(lambda: not our_threads())
 
 
 def test_a_waiting_producer_is_woken_to_stop() -> None:
     steps = Steps(10**9)
-    background = Background(steps.step, steps.state, 1)
+    background = _started(Background(steps.step, steps.state, 1))
     assert eventually(lambda: steps.count == 1)
     finishes(background.stop)
     assert not our_threads()

@@ -8,7 +8,7 @@ import pytest
 # Functions that are registered first are called last.
 _BEFORE = """
 import atexit, threading, time
-atexit.register(lambda: print(sum(t.name.startswith("wholegrain-") for t in threading.enumerate())))
+atexit.register(lambda: print(sum(t.daemon for t in threading.enumerate())))
 import wholegrain as wg
 
 class Slow:

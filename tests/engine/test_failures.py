@@ -145,7 +145,7 @@ def test_causes_and_contexts_arrive() -> None:
     [
         (3, "3"),
         (0, "0"),
-        (None, "unknown (it could not be started)"),
+        (None, "unknown (the process that starts workers has ended, too)"),
         (-9, "-9 (SIGKILL: killed from outside, most often because memory ran out)"),
         (-11, "-11 (SIGSEGV: a crash in native code)"),
         (-10, "-10 (SIGUSR1)"),
@@ -173,7 +173,7 @@ def test_an_error_takes_the_place_of_its_element() -> None:
     assert "in fails_at_3" in trace
     assert "worker.py" not in trace
     assert "Worker 0 of 1 (process" in trace
-    assert "making its element 3" in trace
+    assert "raised this." in trace
     assert [int(array[0]) for array in iterator] == [4, 5]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.engine.iterators import Mapped, remote
-from wholegrain._engine import foreign_memory, launcher
+from wholegrain._engine import launcher
 from wholegrain._engine.program import Program, ProgramCopy, load
 from wholegrain._engine.remote import RemoteIterator
 
@@ -77,14 +77,19 @@ def test_a_worker_may_write_to_arrays_of_its_program_and_only_it_sees_that() -> 
         np.testing.assert_array_equal(results[2][:4], [1000, 1000, 1000, 0])
 
 
-def test_where_processes_cannot_be_written_to_memory_is_shared(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("WHOLEGRAIN_WORKER_START", "spawn"),
+        ("WHOLEGRAIN_SHARED_MEMORY", "named"),
+        ("WHOLEGRAIN_SHARED_MEMORY", "unlinked"),
+    ],
+)
+def test_programs_reach_workers_however_those_are_started(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: Any) -> None:
-        raise PermissionError("not here")
-
     launcher.close_launcher()
-    monkeypatch.setattr(foreign_memory, "write_to_process", refuse)
+    monkeypatch.setenv(name, value)
     try:
         for results in writes_to_its_source():
             np.testing.assert_array_equal(results[2][:4], [1000, 1000, 1000, 0])
@@ -105,9 +110,16 @@ def measured(program: Program) -> list[Any]:
 
 
 def own_memory() -> int:
-    """Return how many bytes this process has that no other one sees."""
-    with open("/proc/self/smaps_rollup") as file:
-        return sum(int(line.split()[1]) for line in file if line.startswith("Private")) * 1024
+    """Return how many bytes this process has that no other one sees, and that are in no file."""
+    total = private = 0
+    with open("/proc/self/smaps") as file:
+        for line in file:
+            if line.startswith(("Private_Clean", "Private_Dirty")):
+                private += int(line.split()[1])
+            elif line.startswith("Anonymous"):
+                total += min(private, int(line.split()[1]))
+                private = 0
+    return total * 1024
 
 
 def test_all_workers_share_one_copy_of_the_arrays() -> None:

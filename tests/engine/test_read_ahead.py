@@ -11,7 +11,7 @@ import pytest
 
 from tests.graph.tools import eventually, finishes, our_threads
 from wholegrain._engine import reader_count
-from wholegrain._engine.read_ahead import Failure, ReadAhead
+from wholegrain._engine.read_ahead import ReadAhead
 
 Read = Callable[[int, int], Sequence[Any]]
 
@@ -31,13 +31,13 @@ def _sleepy(first: int, last: int) -> list[int]:
     return list(range(first, last))
 
 
-def _all(reader: ReadAhead[Any], stop: int) -> list[Any]:
-    """Read to the end; a chunk that failed is None for each of its places."""
-    found: list[Any] = []
+def _all(reader: ReadAhead[Any], stop: int, found: Sequence[Any] = ()) -> list[Any]:
+    """Read to the end."""
+    found = list(found)
     try:
         while len(found) < stop:
             end, chunk = reader.next_chunk()
-            found += [None] * (end - len(found)) if isinstance(chunk, Failure) else chunk
+            found += chunk
             assert len(found) == end
     finally:
         reader.close()
@@ -56,12 +56,12 @@ def test_quick_reads_need_no_threads() -> None:
     names = set()
 
     def read(first: int, last: int) -> list[int]:
-        names.add(threading.current_thread().name)
+        names.add(threading.current_thread())
         return _numbers(first, last)
 
     reader = _reader(read, 5000)
     assert _all(reader, 5000) == list(range(5000))
-    assert names == {threading.current_thread().name}
+    assert names == {threading.current_thread()}
 
 
 def test_reads_that_wait_get_threads() -> None:
@@ -75,6 +75,42 @@ def test_reads_that_wait_get_threads() -> None:
     reader = _reader(read, 60, largest_chunk=1)
     assert finishes(lambda: _all(reader, 60)) == list(range(60))
     assert len(names) > 2
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_the_buffer_fills_after_a_slow_first_read(waits: bool) -> None:
+    reads: list[int] = []
+
+    def read(first: int, last: int) -> list[int]:
+        reads.extend(range(first, last))
+        if waits:
+            time.sleep(0.01)
+        else:
+            end = time.thread_time() + 0.01
+            while time.thread_time() < end:
+                pass
+        return _numbers(first, last)
+
+    reader = _reader(read, 1000, buffer_size=6, largest_chunk=1)
+    assert reader.next_chunk() == (1, [0])
+    assert eventually(lambda: len(reads) == 7)
+    assert finishes(lambda: _all(reader, 20, found=[0])) == list(range(20))
+
+
+def test_the_first_read_alone_does_not_make_threads_stay() -> None:
+    """It may have opened files, or imported modules."""
+    readers: list[threading.Thread] = []
+
+    def read(first: int, last: int) -> list[int]:
+        readers.append(threading.current_thread())
+        if not first:
+            time.sleep(0.02)
+        return _numbers(first, last)
+
+    reader = _reader(read, 100_000)
+    assert finishes(lambda: _all(reader, 100_000)) == list(range(100_000))
+    assert readers.count(readers[-1]) > len(readers) // 2  # The consumer's thread.
+    assert readers[-1].name == "consumer"
 
 
 def test_reads_that_begin_to_wait_are_noticed() -> None:
@@ -91,16 +127,50 @@ def test_reads_that_begin_to_wait_are_noticed() -> None:
     assert len(names) > 2
 
 
-def test_reads_that_nobody_looks_at_may_fail_too() -> None:
+def _all_with_errors(reader: ReadAhead[Any], stop: int) -> list[str]:
+    """Read to the end, and return what was raised on the way."""
+    found: list[Any] = []
+    errors: list[str] = []
+    while len(found) < stop:
+        try:
+            found += reader.next_chunk()[1]
+        except (ValueError, SystemExit, KeyboardInterrupt) as error:
+            errors.append(str(error))
+    reader.close()
+    assert found == list(range(stop))
+    return errors
+
+
+def test_an_exception_out_of_a_read_goes_through_and_nothing_is_lost() -> None:
+    calls: list[int] = []
+
     def read(first: int, last: int) -> list[int]:
-        if first // 64 % 3 == 1:
+        calls.append(first)
+        if len(calls) % 5 == 3:
             raise ValueError(str(first))
         return _numbers(first, last)
 
-    found = _all(_reader(read, 9000, num_threads=0), 9000)
-    assert found[-1] is not None
-    assert None in found
-    assert all(number in (None, place) for place, number in enumerate(found))
+    errors = _all_with_errors(_reader(read, 9000, num_threads=0), 9000)
+    assert len(errors) == len(calls) // 5 + (len(calls) % 5 >= 3)
+
+
+@pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt])
+def test_an_exception_out_of_a_read_in_a_thread_is_raised_once(kind: type[BaseException]) -> None:
+    failed: list[int] = []
+
+    def read(first: int, last: int) -> list[int]:
+        time.sleep(0.001)
+        if threading.current_thread() is not consumer and first % 3 == 1:
+            failed.append(first)
+            raise kind(str(first))
+        return _numbers(first, last)
+
+    consumer = threading.current_thread()
+    reader = _reader(read, 50, largest_chunk=1)
+    reader.start()
+    errors = _all_with_errors(reader, 50)
+    assert errors == [str(first) for first in sorted(failed)]
+    assert errors
 
 
 def _busy(first: int, last: int) -> list[int]:
@@ -218,14 +288,21 @@ def test_close_wakes_a_consumer_that_waits() -> None:
 
     reader = _reader(read, 100)
     reader.start()
-    found: list[Any] = []
-    consumer = threading.Thread(target=lambda: found.append(reader.next_chunk()))
+    found: list[str] = []
+
+    def consume() -> None:
+        try:
+            reader.next_chunk()
+        except RuntimeError as error:
+            found.append(str(error))
+
+    consumer = threading.Thread(target=consume)
     consumer.start()
     reader.close()
     consumer.join(30)
     release.set()
     assert not consumer.is_alive()
-    assert isinstance(found[0][1], Failure)
+    assert found == ["Reading was stopped."]
 
 
 def test_start_reads_as_much_as_the_buffer_holds() -> None:
@@ -264,7 +341,6 @@ def test_no_more_is_under_way_than_the_buffer_holds(num_threads: int, buffer_siz
         taken = 0
         while taken < 200:
             end, chunk = reader.next_chunk()
-            assert not isinstance(chunk, Failure)
             for number in chunk:
                 taken = number + 1
                 # Besides the one in the consumer's hand.
@@ -299,23 +375,6 @@ def test_few_large_elements_are_read_ahead() -> None:
     finishes(run)
 
 
-@pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
-def test_a_chunk_that_fails_in_a_thread_is_marked(error: type[BaseException]) -> None:
-    def read(first: int, last: int) -> list[int]:
-        time.sleep(0.001)
-        if first <= 30 < last:
-            raise error("bad")
-        return _numbers(first, last)
-
-    reader = _reader(read, 60, largest_chunk=4)
-    reader.start()
-    found = finishes(lambda: _all(reader, 60))
-    missing = [place for place, number in enumerate(found) if number is None]
-    assert 30 in missing
-    assert len(missing) <= 4
-    assert all(number in (None, place) for place, number in enumerate(found))
-
-
 def test_an_interrupt_in_the_consumers_thread_goes_through_and_loses_nothing() -> None:
     interrupts = [KeyboardInterrupt()]
 
@@ -329,7 +388,7 @@ def test_an_interrupt_in_the_consumers_thread_goes_through_and_loses_nothing() -
     interrupted = 0
     while len(found) < 10:
         try:
-            found += reader.next_chunk()[1]  # type: ignore[arg-type]
+            found += reader.next_chunk()[1]
         except KeyboardInterrupt:
             interrupted += 1
     assert found == list(range(10))

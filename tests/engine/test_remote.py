@@ -476,3 +476,18 @@ def test_the_process_that_is_forked_has_one_thread() -> None:
     list(remote(1))
     server: Any = launcher.get_launcher()
     assert len(os.listdir(f"/proc/{server._process.pid}/task")) == 1
+
+
+def test_arrays_keep_the_order_of_their_memory() -> None:
+    def turned(number: int) -> dict[str, Any]:
+        return {
+            "small": np.asfortranarray(np.full((3, 4), number)),
+            "large": np.asfortranarray(np.arange(90_000).reshape(300, 300) + number),
+            "plain": np.full((200, 200), number),
+            "flipped": np.arange(20_000)[::-1],
+        }
+
+    for number, element in enumerate(remote(3, turned)):
+        np.testing.assert_equal(element, turned(number))
+        assert [array.flags.fnc for array in element.values()] == [True, True, False, False]
+        assert all(array.flags.writeable for array in element.values())

@@ -1,4 +1,6 @@
 import gc
+import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,9 +33,11 @@ class Pair:
         self.views.remove(number)
 
     def give_back_released(self) -> list[int]:
-        released = self.views.take_released()
+        released, given_up = self.views.take_released()
         for slot in released:
             self.arena.give_back(slot)
+        for slot in given_up:
+            self.arena.give_up(slot)
         return released
 
 
@@ -133,3 +137,45 @@ def test_slots_in_use_never_overlap(steps: list[tuple[int, bool]]) -> None:
             pair.arena.give_back(returned)
     for _, content, value in used:
         assert (content == value).all()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_what_a_forked_child_may_see_is_not_used_again(pair: Pair) -> None:
+    slots = [pair.arena.take(1 << 16)[0] for _ in range(3)]
+    views = [pair.views.open(slot) for slot in slots[:2]]
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    views.append(pair.views.open(slots[2]))
+    del views
+    assert pair.give_back_released() == slots[2:]
+    assert {pair.arena.take(1 << 16)[0] for _ in range(40)}.isdisjoint(slots)
+    # All of that memory was let go of, the rest of its slots included.
+    assert pair.retired == [slots[0] >> 20]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["take", "give", "fork"]), st.integers(0, 3))))
+def test_forks_change_only_which_slots_are_used(steps: list[tuple[str, int]]) -> None:
+    pair = Pair()
+    held: list[tuple[int, Any]] = []
+    forked: set[int] = set()
+    for step, number in steps:
+        if step == "take":
+            slot, block = pair.arena.take((1 << 20) * (1 + number))
+            assert slot not in forked
+            assert slot not in [other for other, _ in held]
+            block[:] = number
+            held.append((slot, pair.views.open(slot)))
+        elif step == "give" and held:
+            held.pop(number % len(held))
+            pair.give_back_released()
+        elif step == "fork":
+            pair.views._note_fork()
+            forked |= {slot for slot, _ in held}
+    held.clear()
+    pair.give_back_released()
+    assert pair.views.held_bytes == 0
+    assert pair.arena._used_bytes == 0
+    free = [slot for slots in pair.arena._free.values() for slot in slots]
+    assert pair.arena._free_bytes == sum(pair.views.size_of(slot) for slot in free)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import wholegrain as wg
 from tests.equivalence.graphs import map_datasets
+from wholegrain._core.failure import Failure
 from wholegrain.testing import difference
 
 _EXAMPLES = settings().max_examples
@@ -39,13 +40,35 @@ def test_a_chunk_equals_its_elements(data: st.DataObject) -> None:
     ds = data.draw(map_datasets(failing=True))
     indices = data.draw(_indices(len(ds)))
     one_by_one = _one_by_one(ds, indices)
-    errors = {outcome for outcome in one_by_one if isinstance(outcome, type)}
     chunk = _outcome(ds.getitems, np.array(indices, dtype=np.int64))
-    if errors:
-        # If several fail, another may be the first: reading ahead then goes one by one.
-        assert isinstance(chunk, type)
-    else:
-        assert difference(one_by_one, list(chunk)) is None
+    if isinstance(chunk, type):  # There is no element at all.
+        assert set(one_by_one) == {chunk}
+        return
+    # What fails is a Failure in its place.
+    found = [type(one.error) if type(one) is Failure else one for one in chunk]
+    assert difference(one_by_one, found) is None
+
+
+@settings(max_examples=_EXAMPLES)
+@given(data=st.data())
+def test_chunks_of_batches_are_right_up_to_the_largest_numbers(data: st.DataObject) -> None:
+    """The first epoch of an infinite dataset fits into 64 bits, later ones do not."""
+    length = data.draw(st.sampled_from([1, 3, 7, 2**31, 2**61, 2**62 - 1, 2**62 + 5, 2**63 - 1]))
+    ds: Any = wg.MapDataset.range(length)
+    if length < 2**63 - 1 and data.draw(st.booleans()):
+        ds = ds.repeat()
+    ds = ds.batch(
+        data.draw(st.sampled_from([1, 2, 3, 64, 2**10])), drop_remainder=data.draw(st.booleans())
+    )
+    if not len(ds):
+        return
+    ends = [0, len(ds), -len(ds), 2**62, 2**63 - 1, -(2**63)]
+    near = st.builds(int.__add__, st.sampled_from(ends), st.integers(-3, 3))
+    inside = near.filter(lambda index: -(2**63) <= index < 2**63)
+    indices = data.draw(st.lists(inside, min_size=1, max_size=4))
+    one_by_one = _one_by_one(ds, indices)
+    chunk = _outcome(ds.getitems, np.array(indices, dtype=np.int64))
+    assert difference(one_by_one, list(chunk)) is None
 
 
 @settings(max_examples=_EXAMPLES)

@@ -1,5 +1,6 @@
 """Generators are moved by writing memory, or by numpy's setter: both are a fresh Philox."""
 
+import pickle
 import threading
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wholegrain._core import rng
+from wholegrain._core import philox, rng
 from wholegrain.experimental import RngPool
 
 _SEEDS = st.one_of(st.integers(0, 100), st.sampled_from([2**32 - 1, 2**64, 2**127]))
@@ -118,3 +119,16 @@ def test_negative_positions_are_refused(by_memory: bool, monkeypatch: pytest.Mon
 def test_a_negative_seed_is_refused() -> None:
     with pytest.raises(ValueError, match="non-negative"):
         RngPool(-1)
+
+
+@given(key=st.integers(0, 2**128 - 1), draw=st.sampled_from(_DRAWS))
+def test_a_generator_by_key_is_that_of_numpy(key: int, draw: Any) -> None:
+    ours, theirs = philox.generator(key), np.random.Generator(np.random.Philox(key=key))
+    assert str(ours.bit_generator.state) == str(theirs.bit_generator.state)
+    np.testing.assert_array_equal(draw(ours), draw(theirs))
+    again = pickle.loads(pickle.dumps(ours))
+    np.testing.assert_array_equal(draw(again), draw(theirs))
+
+
+def test_a_generator_by_key_can_spawn_others() -> None:
+    assert len(philox.generator(3).spawn(2)) == 2

@@ -154,3 +154,22 @@ def _leaf(element: Any, number: int) -> Any:
 
 def _structure(element: Any) -> Any:
     return repr(tree.map_leaves(lambda _: "leaf", element))
+
+
+@pytest.mark.parametrize(
+    "elements",
+    [
+        [np.zeros(2), np.zeros(4), np.zeros(3)],  # As many numbers as three of three.
+        [np.zeros((2, 3)), np.zeros((3, 2))],
+        [np.zeros((2, 1)), np.zeros(2)],
+        [np.zeros(2), np.zeros(())],
+        [{"a": 1, "b": 2}, {"a": 1, "c": 2}],
+        [{"a": 1}, {"a": 1, "b": 2}],
+        [{"a": 1}, [1]],
+        [(1, 2), (1, 2, 3)],
+        [{"a": (1, 2)}, {"a": (1,)}],
+    ],
+)
+def test_what_does_not_belong_together_is_refused(elements: list[Any]) -> None:
+    with pytest.raises(ValueError, match="Cannot batch"):
+        stack(elements)

@@ -156,6 +156,18 @@ def test_arrays_are_the_consumers_own_and_outlive_the_workers() -> None:
         assert (array == number).all()
 
 
+def test_elements_of_thousands_of_layouts_wait_for_their_turn() -> None:
+    def pair(number: int) -> dict[str, Any]:
+        left, right = number % 61, number // 61 % 61
+        return {"left": np.full(left, number), "right": np.full(right, -number)}
+
+    with iter(_auto(R(8000).map(pair).to_iter_dataset(), max_workers=2)) as it:
+        for number in range(8000):
+            if number % 1000 == 500:
+                time.sleep(0.1)  # Elements arrive long before they are asked for.
+            np.testing.assert_equal(next(it), pair(number))
+
+
 # Errors.
 
 
@@ -248,8 +260,8 @@ def test_settings_that_do_not_go_together_are_refused() -> None:
         _auto(ds, buffer_size=0)
     with pytest.raises(ValueError, match="max_workers"):
         _auto(ds, max_workers=0)
-    with pytest.raises(ValueError, match=r'`num_workers` has to be .* "auto", but got \'many\''):
-        ds.mp_prefetch(wg.MultiprocessingOptions(num_workers="many"))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r'`num_workers` has to be .* "auto", but got \'many\''):
+        wg.MultiprocessingOptions(num_workers="many")  # type: ignore[arg-type]
     options = wg.MultiprocessingOptions(num_workers=2, per_worker_buffer_size="auto")
     with pytest.raises(ValueError, match='needs num_workers="auto"'):
         ds.mp_prefetch(options)
@@ -269,7 +281,7 @@ def test_read_ahead_can_be_left_open() -> None:
 
 
 def _pids(it: AutoPrefetchIterator[Any]) -> list[int]:
-    crew = it._crew
+    crew = it._parent._crew
     assert crew is not None
     return [member.connection.worker_pid or 0 for member in crew.members]
 

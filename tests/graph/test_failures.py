@@ -3,6 +3,7 @@
 The same holds for every stage and every way of reading.
 """
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -209,8 +210,7 @@ def test_a_stack_that_does_not_fit_is_passed_over() -> None:
         assert next(it, END) is END
 
 
-def test_flaky_reads_are_tried_again() -> None:
-    """A chunk that fails is read once more, element by element."""
+def test_an_error_that_would_not_come_again_is_raised_in_its_place() -> None:
     failures = [Unreadable("once")]
 
     def flaky(element: int) -> int:
@@ -218,30 +218,57 @@ def test_flaky_reads_are_tried_again() -> None:
             raise failures.pop()
         return element
 
-    assert list(R(100).map(flaky).to_iter_dataset(wg.ReadOptions(0))) == list(range(100))
+    for options in READ_OPTIONS:
+        failures[:] = [Unreadable("once")]
+        found = outcomes(iter(R(100).map(flaky).to_iter_dataset(options)))
+        assert found == [*range(20), "once", *range(21, 100), END]
 
 
-@pytest.mark.parametrize("options", READ_OPTIONS)
-def test_what_is_no_exception_goes_through_and_is_tried_again(options: wg.ReadOptions) -> None:
+def test_what_is_no_exception_goes_through_and_its_element_is_read_again() -> None:
     interrupts: list[BaseException] = [KeyboardInterrupt(), KeyboardInterrupt()]
 
     def interrupted(element: int) -> int:
-        time.sleep(0.001)
         if element == 10 and interrupts:
             raise interrupts.pop()
         return element
 
-    def run() -> list[int]:
-        found: list[int] = []
-        it = iter(R(30).map(interrupted).to_iter_dataset(options))
+    found: list[int] = []
+    it = iter(R(30).map(interrupted).to_iter_dataset(wg.ReadOptions(0)))
+    while len(found) < 30:
+        try:
+            found.append(next(it))
+        except KeyboardInterrupt:
+            if not interrupts:  # To find its position, it may have to read elements again.
+                assert it.get_state() == {"next_index": len(found)}
+    assert found == list(range(30))
+    assert not interrupts
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_what_is_no_exception_is_raised_once_out_of_a_reader_thread(num_threads: int) -> None:
+    calls: list[int] = []
+
+    def leaves(element: int) -> int:
+        time.sleep(0.002)
+        calls.append(element)
+        if element in (10, 20):
+            raise SystemExit(element)
+        return element
+
+    def run() -> list[Any]:
+        found: list[Any] = []
+        it = iter(R(30).map(leaves).to_iter_dataset(wg.ReadOptions(num_threads, 8)))
+        it.start_prefetch()
         while len(found) < 30:
             try:
                 found.append(next(it))
-            except KeyboardInterrupt:
-                assert it.get_state() == {"next_index": 10}
+            except SystemExit as error:
+                found.append(str(error.code))
         return found
 
-    assert finishes(run) == list(range(30))
+    expected = [str(i) if i in (10, 20) else i for i in range(30)]
+    assert finishes(run) == expected
+    assert sorted(calls) == list(range(30))
 
 
 @pytest.mark.parametrize("behind", ["a thread", "interleave", "one worker thread"])
@@ -260,3 +287,73 @@ def test_a_function_may_call_for_the_end_of_the_program(behind: str) -> None:
         return found
 
     assert finishes(run) == [0, 1, 2]
+
+
+class _Stream:
+    """Gives the next of its records, whatever the index, and ends with StopIteration."""
+
+    def __init__(self, length: int) -> None:
+        self._records = iter(range(length))
+        self._lock = threading.Lock()
+        self.calls = 0
+
+    def __len__(self) -> int:
+        return 10**10
+
+    def __getitem__(self, index: int) -> int:
+        with self._lock:
+            self.calls += 1
+            return next(self._records)
+
+
+@pytest.mark.parametrize("num_threads", [0, 1])
+@pytest.mark.parametrize("length", [7, 50, 1000])
+def test_a_source_that_keeps_a_position_of_its_own_loses_no_record(
+    num_threads: int, length: int
+) -> None:
+    options = wg.ReadOptions(num_threads, 4)
+    stream = _Stream(length)
+    assert list(source(stream).map(lambda x: x).to_iter_dataset(options)) == list(range(length))
+    stream = _Stream(length)
+    loader = wg.DataLoader(
+        data_source=stream,
+        sampler=wg.samplers.SequentialSampler(len(stream)),
+        worker_count=0,
+        read_options=options,
+    )
+    assert list(loader) == list(range(length))
+    if not num_threads:
+        assert stream.calls == length + 1
+
+
+class _FlakyBulk(CountingSource):
+    """Fails once to read many records at once."""
+
+    failed = 0
+
+    def __getitems__(self, indices: Any) -> list[int]:
+        if 40 in indices and not self.failed:
+            self.failed += 1
+            raise Unreadable("many at once")
+        return [self[index] for index in indices]
+
+
+@pytest.mark.parametrize("options", READ_OPTIONS)
+def test_an_error_of_a_bulk_read_that_no_single_read_has_is_raised_once(
+    options: wg.ReadOptions,
+) -> None:
+    records = _FlakyBulk(100)
+    it = iter(source(records).shuffle(seed=1).map(lambda x: x).to_iter_dataset(options))
+    found = outcomes(it)
+    if records.failed:  # It is not asked for single records.
+        assert found.count("many at once") == 1
+        found.remove("many at once")
+    assert found == [*R(100).shuffle(seed=1), END]
+    assert sorted(records.reads) == list(range(100))
+
+
+def test_an_error_of_a_bulk_read_for_one_batch_is_raised_by_its_index() -> None:
+    ds = source(_FlakyBulk(100)).batch(100)
+    with pytest.raises(Unreadable, match="many at once"):
+        ds[0]
+    assert ds[0].tolist() == list(range(100))

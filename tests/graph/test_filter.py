@@ -107,7 +107,7 @@ def _in_order(length: int, keep: Callable[[int], bool]) -> Any:
 _PIPELINES = pytest.mark.parametrize("pipeline", [_by_index, _in_order])
 
 
-def _raising_at(ratio: float | None, ds: wg.IterDataset[int]) -> Any:
+def _raising_at(ratio: float | None, ds: wg.IterDataset[Any]) -> Any:
     options = X.DatasetOptions(filter_raise_threshold_ratio=ratio, filter_warn_threshold_ratio=None)
     return X.WithOptionsIterDataset(ds, options)
 

@@ -1,8 +1,11 @@
 """None means that there is no element: what each stage makes of it."""
 
+import itertools
+import re
 from typing import Any
 
 import numpy as np
+import pytest
 
 import wholegrain as wg
 from tests.graph.tools import R, X, as_lists, source
@@ -91,3 +94,63 @@ def test_in_order_every_other_stage_gets_it_like_any_value() -> None:
     assert list(X.ZipIterDataset([ds, ds])) == [(1, 1), (None, None), (3, 3)]
     assert list(wg.IterDataset.mix([ds, ds])) == [1, 1, None, None, 3, 3]
     assert list(X.RepeatIterDataset(ds, 2)) == [1, None, 3] * 2
+
+
+def _forgets_to_return(element: int) -> Any:
+    element + 1
+
+
+@pytest.mark.parametrize(
+    ("ds", "stage"),
+    [
+        (
+            R(10).repeat().map(_forgets_to_return),
+            "Map.*_forgets_to_return.*returned None",
+        ),
+        (
+            R(10).map(_forgets_to_return).repeat(),
+            "Map.*_forgets_to_return.*returned None",
+        ),
+        (R(7).shuffle(seed=1).repeat().map(_forgets_to_return)[::3], "There is no filter"),
+        (R(10).repeat().filter(lambda _: False), "what the filter should do .FilterMapDataset"),
+        (R(10).repeat().to_iter_dataset().filter(lambda _: False), "FilterDatasetIterator"),
+        (
+            R(10).repeat().to_iter_dataset().filter(lambda _: False).batch(2),
+            "FilterDatasetIterator",
+        ),
+        (wg.MapDataset.mix([R(5).repeat(), R(6).repeat()]).filter(lambda _: False), "filter"),
+        (R(10).repeat().map_with_index(lambda *_: None), "returned None"),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("num_threads", [0, 3])
+def test_an_endless_pipeline_that_can_give_nothing_says_which_stage_drops_all(
+    ds: Any, stage: str, num_threads: int
+) -> None:
+    if isinstance(ds, wg.MapDataset):
+        ds = ds.to_iter_dataset(wg.ReadOptions(num_threads, 16))
+    it = iter(ds)
+    with pytest.raises(ValueError, match="An endless pipeline gives no element") as raised:
+        next(it)
+    assert re.search(stage, str(raised.value))
+    it.close()
+
+
+def test_an_endless_pipeline_may_give_few_elements() -> None:
+    rare = R(100_000).repeat().filter(lambda x: x == 99_999).to_iter_dataset()
+    assert list(itertools.islice(rare, 3)) == [99_999] * 3
+    late = R(10).repeat().map_with_index(lambda i, x: x if i > 50_000 else None).to_iter_dataset()
+    assert next(iter(late)) == 1
+    assert list(R(50_000).filter(lambda _: False).to_iter_dataset()) == []
+
+
+def test_elements_before_the_endless_rest_are_handed_out() -> None:
+    first = set(range(5))
+
+    def keeps(_: int) -> bool:
+        return bool(first and first.pop() is not None)
+
+    it = iter(R(10).repeat().to_iter_dataset().filter(keeps).batch(3, batch_fn=list))
+    assert next(it) == [0, 1, 2]
+    with pytest.raises(ValueError, match="gives no element"):
+        next(it)

@@ -1,5 +1,6 @@
 """to_iter_dataset: one epoch in order, read ahead within bounds that the user sets."""
 
+import contextlib
 import gc
 import itertools
 import threading
@@ -352,3 +353,50 @@ def test_it_resumes() -> None:
         check_iter_dataset(R(11).map(abs).to_iter_dataset(options))
         check_iter_dataset(R(11).filter(lambda x: x % 3 == 0).to_iter_dataset(options))
         check_iter_dataset(R(11).filter(lambda x: x % 3).to_iter_dataset(options, allow_nones=True))
+
+
+class _Names:
+    """Notes under which thread names it is read, and fails where they have no number."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self.names: list[str] = []
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> int:
+        self.names.append(threading.current_thread().name)
+        return index
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+@pytest.mark.parametrize("starts", [False, True])
+def test_readers_are_known_by_the_number_in_the_name_of_the_thread(
+    num_threads: int, starts: bool
+) -> None:
+    names = _Names(300)
+    options = wg.ReadOptions(num_threads, 8)
+    with contextlib.closing(iter(wg.MapDataset.source(names).to_iter_dataset(options))) as it:
+        if starts:
+            it.start_prefetch()
+        assert list(it) == list(range(300))
+    assert {name.rpartition("_")[0] for name in names.names} == {"grain-prefetch"}
+    assert {int(name.rpartition("_")[2]) for name in names.names} <= set(range(num_threads))
+    assert threading.current_thread().name == "MainThread"
+
+
+def test_without_reader_threads_the_name_of_the_thread_is_left_alone() -> None:
+    names = _Names(30)
+    assert list(wg.MapDataset.source(names).to_iter_dataset(wg.ReadOptions(0))) == list(range(30))
+    assert set(names.names) == {threading.current_thread().name}
+
+
+def test_a_reader_of_a_data_loader_is_known_by_its_number() -> None:
+    names = _Names(30)
+    sampler = wg.samplers.SequentialSampler(30)
+    loader = wg.DataLoader(
+        data_source=names, sampler=sampler, read_options=wg.ReadOptions(2, 4), worker_count=0
+    )
+    assert list(loader) == list(range(30))
+    assert all(name.startswith("grain-prefetch_") for name in names.names)

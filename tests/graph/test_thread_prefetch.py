@@ -1,6 +1,7 @@
 """ThreadPrefetch: a thread runs the pipeline ahead."""
 
 import gc
+import random
 import threading
 import time
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from tests.graph.tools import (
     END,
     R,
+    Unreadable,
     X,
     eventually,
     fails_on,
@@ -153,6 +155,71 @@ def test_prefetches_can_be_stacked() -> None:
         ds = _prefetch(ds.map(abs), size)
     assert finishes(lambda: list(ds)) == list(range(50))
     check_iter_dataset(_prefetch(_prefetch(R(6).to_iter_dataset(), 2), 2))
+
+
+# Quick elements need no thread.
+
+
+def _names_of_threads() -> tuple[list[str], Any]:
+    names: list[str] = []
+
+    def remember(element: int) -> int:
+        names.append(threading.current_thread().name)
+        return element
+
+    return names, remember
+
+
+def test_quick_elements_are_made_without_a_thread() -> None:
+    names, remember = _names_of_threads()
+    it = iter(_prefetch(source(range(5000)).to_iter_dataset().map(remember), 4))
+    for taken in range(1, 5001):
+        assert next(it) == taken - 1
+        assert it.get_state() == {"next_index": taken}
+    assert names[-1] == threading.current_thread().name
+    assert next(it, END) is END
+    assert eventually(lambda: not our_threads())
+
+
+def test_when_they_turn_slow_a_thread_makes_them_again() -> None:
+    names, remember = _names_of_threads()
+
+    def slow_later(element: int) -> Any:
+        if element >= 1000:
+            time.sleep(0.001)
+        return remember(element)
+
+    it = iter(_prefetch(source(range(1300)).to_iter_dataset().map(slow_later), 4))
+    assert finishes(lambda: list(it)) == list(range(1300))
+    assert not all("ahead" in name for name in names[:1000])
+    assert any("ahead" in name for name in names[1000:])
+
+
+@pytest.mark.parametrize("size", [0, 1, 16])
+def test_what_is_taken_is_what_next_gives_with_and_without_a_thread(size: int) -> None:
+    """Also across errors, the end, and where the thread ends because elements are quick."""
+    ds = _prefetch(R(400).to_iter_dataset().map(fails_on(3, 90, 399)).filter(lambda x: x % 5), size)
+    one_by_one, expected = iter(ds), []
+    while (outcome := outcomes(one_by_one, 1)) != [END]:
+        expected.append((outcome[0], one_by_one.get_state()))
+    it = iter(ds)
+    found = []
+    counts = random.Random(size)
+    while True:
+        before = it.get_state()
+        try:
+            taken = it.take(counts.randint(1, 9))
+        except Unreadable as error:
+            found.append(str(error))
+            assert it.get_state() == expected[len(found) - 1][1]
+            continue
+        if not taken:
+            assert it.get_state() == before
+            break
+        found += taken
+        assert it.get_state()["next_index"] >= expected[len(found) - 1][1]["next_index"]
+    assert found == [outcome for outcome, _ in expected]
+    it.close()
 
 
 # Where the thread ends.

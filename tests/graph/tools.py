@@ -112,7 +112,14 @@ READ_OPTIONS: Sequence[wg.ReadOptions] = (
 
 def our_threads() -> list[str]:
     """Return the names of the threads that wholegrain has started."""
-    return [t.name for t in threading.enumerate() if t.name.startswith("wholegrain")]
+    return [t.name for t in threading.enumerate() if _is_ours(t)]
+
+
+def _is_ours(thread: threading.Thread) -> bool:
+    # Readers bear the names of Grain's, which other tests may have left running.
+    owner = getattr(getattr(thread, "_target", None), "__self__", None)
+    is_reader = type(owner).__module__.startswith("wholegrain.")
+    return thread.name.startswith("wholegrain") or (thread.name.startswith("grain-") and is_reader)
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:

@@ -96,7 +96,7 @@ def test_lengths() -> None:
     assert len(IndexSampler(8)) == sys.maxsize
     assert len(IndexSampler(8, ShardOptions(1, 3), num_epochs=2)) == 16
     assert len(IndexSampler(8, ShardOptions(1, 3, True), num_epochs=2)) == 12
-    assert len(SequentialSampler(0)) == 0
+    assert len(SequentialSampler(2, ShardOptions(0, 3, drop_remainder=True))) == 0
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,7 @@ def test_lengths() -> None:
         (SequentialSampler(5), 5, "from 0 to 4, but not at 5"),
         (IndexSampler(5, num_epochs=2), 10, "from 0 to 9, but not at 10"),
         (IndexSampler(5), -1, "from 0 to infinity, but not at -1"),
+        (SequentialSampler(2, ShardOptions(0, 3, True)), 0, "no record at 0, nor any other"),
     ],
 )
 def test_an_index_past_the_end_is_refused_with_the_right_bounds(
@@ -180,3 +181,17 @@ def test_a_large_dataset_is_shuffled_without_a_table() -> None:
     keys = [sampler[index].record_key or 0 for index in range(100)]
     assert len(set(keys)) == 100
     assert max(keys) > 10**11
+
+
+@pytest.mark.parametrize("num_records", [0, -1, -(2**70)])
+@pytest.mark.parametrize("kind", [SequentialSampler, IndexSampler])
+def test_a_sampler_of_no_records_is_refused(kind: Any, num_records: int) -> None:
+    for shard_options in (NoSharding(), ShardOptions(1, 2), ShardOptions(0, 2, True)):
+        with pytest.raises(ValueError, match=f"`{kind.__name__}` needs.*num_records={num_records}"):
+            kind(num_records, shard_options)
+
+
+@pytest.mark.parametrize(("index", "count"), [(0, 0), (0, -1), (-1, 2), (2, 2), (0, 2**70 * -1)])
+def test_shards_out_of_range_are_refused(index: int, count: int) -> None:
+    with pytest.raises(ValueError, match=f"={index}|={count}"):
+        ShardOptions(index, count)

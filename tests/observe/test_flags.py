@@ -77,3 +77,50 @@ def test_a_wrong_flag_is_refused_by_absl() -> None:
     program = f"import wholegrain as wg\n{_PARSE}"
     with pytest.raises(subprocess.CalledProcessError):
         _run(program, "--grain_py_traceback_filtering=nonsense")
+
+
+_USE_LATER = """
+from absl import flags
+flags.FLAGS(["program", "--grain_py_debug_mode"])
+flags.FLAGS.grain_py_traceback_filtering = "off"
+"""
+
+
+@pytest.mark.parametrize(
+    "imports",
+    ["import wholegrain as wg", "from absl import flags; import wholegrain as wg"],
+    ids=["absl is imported later", "absl is imported first"],
+)
+def test_flags_that_the_program_itself_sets_after_the_import_count(imports: str) -> None:
+    pytest.importorskip("absl")
+    assert _run(imports + _USE_LATER) == "True off 100 None"
+    program = f"{imports}{_USE_LATER}\nflags.FLAGS.grain_py_debug_mode = False"
+    assert _run(program) == "False off 100 None"
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import wholegrain as wg, absl.flags, grain",
+        "import absl.flags, wholegrain as wg, grain",
+        "import absl.flags, grain, wholegrain as wg",
+        "import grain, wholegrain as wg, absl.flags",
+        "import grain, absl.flags, wholegrain as wg",
+        "import wholegrain as wg, grain, absl.flags",
+    ],
+)
+def test_wholegrain_grain_and_absl_are_imported_in_any_order(imports: str) -> None:
+    pytest.importorskip("absl")
+    pytest.importorskip("grain")
+    assert _run(f"{imports}\n{_PARSE}", *_FLAGS) == "True off 100 None"
+    # Each of the two has its own options, and the flags are those of both.
+    program = f"{imports}\n{_PARSE}\nassert flags.FLAGS.grain_py_debug_mode"
+    program += "\nassert grain.config.py_debug_mode"
+    assert _run(program, *_FLAGS) == "True off 100 None"
+
+
+def test_what_was_parsed_before_grain_is_imported_still_counts() -> None:
+    pytest.importorskip("absl")
+    pytest.importorskip("grain")
+    program = f"import wholegrain as wg\n{_PARSE}\nimport grain"
+    assert _run(program, *_FLAGS) == "True off 100 None"

@@ -76,7 +76,7 @@ def test_reads_of_a_pipeline_that_was_opened_before(tmp_path: Path) -> None:
         """
         it = iter(ds)
         next(it)
-        assert type(it).__name__ == "BatchDatasetIterator"
+        assert type(it._parent).__name__ == "BatchDatasetIterator"
         with jax.profiler.trace(folder):
             assert len(list(it)) == 9
         (read, *_) = events(folder)["Prefetch._getitem"]
@@ -106,7 +106,7 @@ def test_waits_for_workers_that_were_started_before(tmp_path: Path) -> None:
 def test_without_a_trace_there_is_no_clock(tmp_path: Path) -> None:
     _run(
         """
-        assert type(iter(ds)).__name__ == "BatchDatasetIterator"
+        assert type(iter(ds)._parent).__name__ == "BatchDatasetIterator"
         assert "wholegrain._observe.watch" not in sys.modules
         """,
         tmp_path,
@@ -120,9 +120,9 @@ def test_workers_serve_a_profiler_if_asked_to(tmp_path: Path) -> None:
         wg.config.update("enable_multiprocess_worker_profiling", True)
         it = iter(ds.mp_prefetch(wg.MultiprocessingOptions(num_workers=2)))
         assert len(list(it)) == 10
-        it._look_at = 0.0
-        it._after_elements()
-        assert it._registry.count == 2
+        it._parent._look_at = 0.0
+        it._parent._after_elements()
+        assert it._parent._registry.count == 2
         it.close()
         """,
         tmp_path,

@@ -110,7 +110,7 @@ def test_without_a_port_nothing_is_served() -> None:
 
 def test_a_port_in_use_is_that_of_another_process() -> None:
     with socket.socket() as taken:
-        taken.bind(("0.0.0.0", 0))
+        taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
         done = _run("print(list(wg.MapDataset.range(3)))", PYGRAIN_PROMETHEUS_PORT=port)
@@ -122,8 +122,35 @@ def test_without_the_variable_nothing_is_counted_nor_served() -> None:
     program = """
         import tempfile
         it = iter(wg.MapDataset.range(3).to_iter_dataset())
-        print(type(it).__name__, "PROMETHEUS_MULTIPROC_DIR" in os.environ)
+        print(type(it._parent).__name__, "PROMETHEUS_MULTIPROC_DIR" in os.environ)
         print("wholegrain._observe.watch" in sys.modules)
     """
     done = _run(program, ENABLE_PYGRAIN_PROMETHEUS_TELEMETRY="false")
     assert done.stdout.split() == ["PrefetchDatasetIterator", "False", "False"], done.stderr
+
+
+_LISTENING = """
+import socket
+def answers(address):
+    with socket.socket() as sock:
+        sock.settimeout(20)
+        return sock.connect_ex((address, int(os.environ["PYGRAIN_PROMETHEUS_PORT"]))) == 0
+print(answers("127.0.0.1"), answers("127.0.0.2"))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
+def test_metrics_are_served_on_the_loopback_address_unless_another_is_named() -> None:
+    assert _run(_LISTENING).stdout.split() == ["True", "False"]
+    assert _run(_LISTENING, WHOLEGRAIN_PROMETHEUS_ADDRESS="").stdout.split() == ["True", "False"]
+    done = _run(_LISTENING, WHOLEGRAIN_PROMETHEUS_ADDRESS="0.0.0.0")
+    assert done.stdout.split() == ["True", "True"], done.stderr
+    done = _run(_LISTENING, WHOLEGRAIN_PROMETHEUS_ADDRESS="127.0.0.2")
+    assert done.stdout.split() == ["False", "True"], done.stderr
+
+
+def test_an_address_that_is_not_ones_own_is_a_warning() -> None:
+    done = _run("print(list(wg.MapDataset.range(3)))", WHOLEGRAIN_PROMETHEUS_ADDRESS="192.0.2.1")
+    assert done.stdout.strip() == "[0, 1, 2]", done.stderr
+    assert "Metrics cannot be served" in done.stderr
+    assert "192.0.2.1" in done.stderr

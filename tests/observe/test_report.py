@@ -1,4 +1,5 @@
 """`it.report()`: the stage that limits, and shares of time like those that the stages measure."""
+# mypy: disable-error-code="assignment,index,operator"
 
 import gc
 import itertools
@@ -41,7 +42,7 @@ class Costs:
                 pass
         else:
             time.sleep(self._seconds)
-        _TIMES[self._name] += time.perf_counter() - start  # type: ignore[assignment]
+        _TIMES[self._name] += time.perf_counter() - start
         return x
 
 
@@ -145,7 +146,7 @@ def test_names_what_workers_are_slow_at() -> None:
 
 
 def test_what_workers_read_is_counted_once() -> None:
-    ds: Any = wg.MapDataset.range(128).map(Costs("decode", 2)).batch(4)
+    ds: Any = wg.MapDataset.range(128).map(Costs("decode", 5)).batch(4)
     ds = ds.to_iter_dataset(wg.ReadOptions(num_threads=0))
     it = iter(ds.mp_prefetch(wg.MultiprocessingOptions(num_workers=2)))
     list(it)
@@ -196,7 +197,7 @@ def test_a_slow_training_loop_is_the_bottleneck() -> None:
     _taken(it, 80, Costs("train", 5))
     report = it.report()
     assert report.limiting is None
-    assert "training loop is the bottleneck" in report.verdict
+    assert "Data is not the limit" in report.verdict
     assert report.wait_share < 0.05
     assert report.loop_seconds == pytest.approx(_TIMES["train"], rel=0.25)
 
@@ -227,11 +228,15 @@ def test_quick_pipelines_are_seen_too(most_times: int, monkeypatch: pytest.Monke
     monkeypatch.setattr(clocked_iterators, "_MOST_TIMES", most_times)
     ds: Any = wg.MapDataset.range(10**9).map(lambda x: x + 1).to_iter_dataset()
     it = iter(ds.map(lambda x: x + 1).filter(lambda x: x % 2 == 1).batch(16))
-    _taken(it, 3000)
-    report = it.report()
+    for _ in range(30):  # Clocks are on now and then.
+        _taken(it, 3000)
+        report = it.report()
+        if all(stage.seconds > 0 for stage in report.stages if "(lambda)" in stage.name):
+            break
+    else:
+        pytest.fail(f"Some stages are not seen:\n{report}")
     assert sum(stage.share for stage in report.stages) == pytest.approx(1)
     assert sum(stage.wait_share for stage in report.stages) == pytest.approx(1)
-    assert all(stage.seconds > 0 for stage in report.stages if "(lambda)" in stage.name)
 
 
 def test_an_iterator_of_the_users_has_its_own_share() -> None:
@@ -384,7 +389,7 @@ def test_elements_that_were_read_without_a_look_are_counted() -> None:
         pass
     report = it.report()
     for stage in ("map", "range"):
-        assert 200_000 <= report.stage(stage).elements < 202_000
+        assert 200_000 <= report.stage(stage).elements < 217_000  # A chunk is ahead.
     assert len(list(it)) == 800_000
     assert 998_000 < it.report().stage("map").elements < 1_002_000
 

@@ -1,8 +1,12 @@
 """Execution tracking: what is measured, and that measuring changes nothing."""
 
 import logging
+import os
+import pickle
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +17,9 @@ import wholegrain as wg
 from tests.checkpoint.random_pipelines import random_pipeline
 from tests.equivalence.graphs import iter_datasets
 from wholegrain._observe import output
+from wholegrain._observe.board import Board
 from wholegrain._observe.summary import ExecutionSummary, Node, pretty_format_summary
+from wholegrain._observe.watch import Branch
 from wholegrain.testing import difference
 
 X: Any = wg.experimental
@@ -182,7 +188,7 @@ def test_a_loader_can_be_asked() -> None:
 
 def test_without_tracking_there_is_no_summary_and_no_clock() -> None:
     it = iter(wg.MapDataset.range(4).to_iter_dataset().map(abs))
-    assert type(it).__name__ == "MapDatasetIterator"
+    assert type(it._parent).__name__ == "MapDatasetIterator"
     with pytest.raises(ValueError, match="not tracked"):
         X.get_execution_summary(it)
 
@@ -286,3 +292,17 @@ def test_a_watched_run_with_workers_gives_the_same(seed: int) -> None:
     watched.set_state(expected[2])
     assert difference(expected[2:30], _outcomes(watched)[: len(expected[2:30])]) is None
     assert sum(node.is_prefetch for node in _nodes(watched).values()) >= 2
+
+
+def test_pickling_what_workers_write_to_makes_no_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folders: dict[int, str] = {}
+    branch = Branch(None, Board(), 0, folders, feeds_prefetch=True)  # type: ignore[arg-type]
+    before = os.listdir(tmp_path)
+    assert folders == {0: str(tmp_path / before[0])}
+    assert pickle.dumps(branch) == pickle.dumps(branch)
+    assert os.listdir(tmp_path) == before
+    del branch
+    assert os.listdir(tmp_path) == []

@@ -1,4 +1,7 @@
+import io
 import pickle
+import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +53,7 @@ def test_maps_archives_that_are_not_compressed(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", image=order_f, label=LABELS, empty=np.zeros((10, 0)))
     source = NpyDataSource(tmp_path / "a.npz", names=["image", "label"])
     _expect_pairs(source)
-    assert len(pickle.dumps(source)) < 300
+    assert len(pickle.dumps(source)) < 500
     assert NpyDataSource(tmp_path / "a.npz", ["empty"])[3]["empty"].shape == (0,)
 
 
@@ -116,3 +119,64 @@ def test_keys_outside_are_refused(tmp_path: Path) -> None:
             source[key]
         with pytest.raises(IndexError, match="records 0 to 9"):
             source.__getitems__([0, key])
+
+
+def test_reads_version_3_of_the_format(tmp_path: Path) -> None:
+    array = np.zeros(3, [("é汉\\x41", "i4"), ("b", "f8", (2,))])
+    array["é汉\\x41"] = [1, 2, 3]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        np.save(tmp_path / "a.npy", array)
+        np.savez(tmp_path / "a.npz", x=array)
+    assert (tmp_path / "a.npy").read_bytes()[6:8] == b"\3\0"
+    source = NpyDataSource(tmp_path / "a.npy")
+    assert source[1] == array[1]
+    assert source[1].dtype == array.dtype
+    assert NpyDataSource(tmp_path / "a.npz")[2]["x"] == array[2]
+
+
+def test_a_flipped_bit_in_an_archive_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.npz"
+    np.savez(path, x=np.arange(30_000.0), y=np.arange(30_000.0))
+    content = bytearray(path.read_bytes())
+    content[100_000] ^= 0x40
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"damaged\.npz/x\.npy' cannot be read.*CRC-32"):
+        NpyDataSource(path)
+    assert NpyDataSource(path, ["y"])[29_999]["y"] == 29_999
+    assert len(NpyDataSource(path, check_crc=False)) == 30_000
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("length", [600, 2**31, 2**47, -1])
+def test_a_header_that_lies_reads_no_other_member(
+    length: int, compression: int, tmp_path: Path
+) -> None:
+    header, other = io.BytesIO(), io.BytesIO()
+    lie = {"descr": "|u1", "fortran_order": False, "shape": (length,)}
+    np.lib.format.write_array_header_1_0(header, lie)
+    np.save(other, np.frombuffer(b"SECRET" * 100, "u1"))
+    path = tmp_path / "lies.npz"
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.writestr("x.npy", header.getvalue() + b"A" * 100)
+        archive.writestr("y.npy", other.getvalue())
+    with pytest.raises(ValueError, match=r"lies\.npz/x\.npy' cannot be read"):
+        NpyDataSource(path)
+
+
+def test_arrays_that_have_changed_are_noticed_by_other_processes(tmp_path: Path) -> None:
+    np.save(tmp_path / "changed.npy", np.zeros((5, 3)))
+    pickled = pickle.dumps(NpyDataSource(tmp_path / "changed.npy"))
+    np.save(tmp_path / "changed.npy", np.zeros((5, 4)))
+    with pytest.raises(ValueError, match=r"changed\.npy' has changed since"):
+        pickle.loads(pickled)
+
+
+def test_a_compressed_array_larger_than_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bomb.npz"
+    np.savez_compressed(path, x=np.zeros(100_000_000, np.uint8))
+    monkeypatch.setattr("wholegrain.sources._errors.available_memory", lambda: 90_000_000)
+    with pytest.raises(MemoryError, match=r"bomb\.npz/x\.npy' needs 100,000,128 bytes"):
+        NpyDataSource(path)

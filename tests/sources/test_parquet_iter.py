@@ -67,9 +67,9 @@ def test_the_state_is_the_row_group_and_the_row_in_it(path: Path) -> None:
 
 def test_a_row_group_that_is_not_there_is_an_error(path: Path) -> None:
     it = iter(ParquetIterDataset(str(path)))
-    it.set_state({"row_group": 7, "index_within_row_group": 0})
     with pytest.raises(ValueError, match=r"a\.parquet', row group 7"):
-        next(it)
+        it.set_state({"row_group": 7, "index_within_row_group": 0})
+    assert next(it)["x"] == 0
 
 
 def test_reads_several_files_in_turn(tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_texts_and_binary_values_are_those_of_arrow(tmp_path: Path) -> None:
 
 
 def test_rows_and_batches_may_take_turns(tmp_path: Path) -> None:
-    it: Any = iter(ParquetIterDataset(write_parquet(tmp_path / "a", numbers(0, 30), 20)))
+    it: Any = ParquetIterDataset(write_parquet(tmp_path / "a", numbers(0, 30), 20)).open()
     assert next(it) == {"x": 0, "t": "text 0"}
     assert it.take_stacked(2)["t"].tolist() == ["text 1", "text 2"]
     assert next(it) == {"x": 3, "t": "text 3"}

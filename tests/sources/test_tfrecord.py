@@ -119,7 +119,7 @@ def test_a_wrong_length_is_noticed(tmp_path: Path) -> None:
         TFRecordDataSource(path)
 
 
-def test_a_wrong_payload_is_noticed_if_asked(tmp_path: Path) -> None:
+def test_a_wrong_payload_is_noticed(tmp_path: Path) -> None:
     pytest.importorskip("google_crc32c")
     content = bytearray(tfrecord_bytes(records(20)))
     path = tmp_path / "damaged"
@@ -127,12 +127,54 @@ def test_a_wrong_payload_is_noticed_if_asked(tmp_path: Path) -> None:
     assert list(TFRecordDataSource(path, check_payload=True)) == records(20)
     content[content.find(b"record 7")] ^= 1
     path.write_bytes(content)
-    source = TFRecordDataSource(path, check_payload=True)
-    with pytest.raises(ValueError, match="the checksum of record 7 is wrong"):
-        source[7]
+    for source in (TFRecordDataSource(path, check_payload=True), TFRecordDataSource(path)):
+        with pytest.raises(ValueError, match="the checksum of record 7 is wrong"):
+            source[7]
+        with pytest.raises(ValueError, match="the checksum of record 7 is wrong"):
+            source.__getitems__(range(20))
+        assert source.__getitems__([*range(7), *range(8, 20)]) == [
+            record for number, record in enumerate(records(20)) if number != 7
+        ]
+    check_source(TFRecordDataSource(path, check_payload=False))
+
+
+def test_payloads_are_checked_without_the_extension_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("google_crc32c")
+    monkeypatch.setattr("wholegrain.sources.tfrecord.tfrecord_lib", None)
+    content = bytearray(tfrecord_bytes(records(20)))
+    content[content.find(b"record 7")] ^= 1
+    path = tmp_path / "damaged"
+    path.write_bytes(content)
+    source = TFRecordDataSource(path)
+    assert source.__getitems__(range(5)) == records(20)[:5]
     with pytest.raises(ValueError, match="the checksum of record 7 is wrong"):
         source.__getitems__(range(20))
-    check_source(TFRecordDataSource(path))  # not asked
+
+
+def test_a_file_that_is_replaced_by_another_of_the_same_size_is_not_read_by_its_index(
+    tmp_path: Path,
+) -> None:
+    path = write_tfrecord(tmp_path / "replaced", [b"A" * n for n in (10, 30, 20)])
+    source = TFRecordDataSource(path, check_payload=False)
+    pickled = pickle.dumps(source)
+    write_tfrecord(tmp_path / "new", [b"B" * n for n in (30, 10, 20)])
+    os.utime(tmp_path / "new", (1, 1))
+    os.rename(tmp_path / "new", path)
+    for opened_later in (source, pickle.loads(pickled)):
+        with pytest.raises(ValueError, match=r"replaced' has changed since the source was made"):
+            opened_later[0]
+
+
+def test_a_copy_of_the_file_is_read_by_its_index(tmp_path: Path) -> None:
+    path = write_tfrecord(tmp_path / "copied", records(20))
+    pickled = pickle.dumps(TFRecordDataSource(path))
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(content)
+    os.utime(path, (1, 1))
+    assert list(pickle.loads(pickled)) == records(20)
 
 
 def test_a_compressed_file_is_named(tmp_path: Path) -> None:
@@ -149,5 +191,5 @@ def test_a_file_that_shrinks_is_an_error_and_not_a_crash(tmp_path: Path) -> None
     assert len(source[9]) == 5000
     os.truncate(path, 10_000)
     for shrunk in (source, pickle.loads(pickled)):
-        with pytest.raises(ValueError, match="shorter since it was indexed"):
+        with pytest.raises(ValueError, match="shorter since it was opened"):
             shrunk[9]

@@ -1,6 +1,7 @@
 import gzip
 import io
 import pickle
+import random
 import struct
 import zlib
 from pathlib import Path
@@ -11,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import wholegrain as wg
-from tests.sources.files import records, tfrecord_bytes, write_tfrecord
-from wholegrain._core import native
+from tests.sources.files import masked_crc, records, tfrecord_bytes, write_tfrecord
 from wholegrain.experimental import InterleaveIterDataset, TFRecordIterDataset
-from wholegrain.sources._crc32c import checksum_of_length
+from wholegrain.sources._crc32c import checksum_of_length, tfrecord_lib
 from wholegrain.sources._tfrecord_reader import TFRecordReader, split_records
 from wholegrain.sources.tfrecord_iter import TFRecordDatasetIterator
 from wholegrain.testing import check_iter_dataset
@@ -131,15 +131,16 @@ def test_a_wrong_length_is_noticed(tmp_path: Path) -> None:
         next(lengths)
 
 
-def test_a_wrong_payload_is_noticed_if_asked(tmp_path: Path) -> None:
+def test_a_wrong_payload_is_noticed(tmp_path: Path) -> None:
     pytest.importorskip("google_crc32c")
     content = bytearray(tfrecord_bytes([b"first", b"second"]))
     content[14] ^= 1
     path = tmp_path / "damaged"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match="the checksum of the payload"):
-        TFRecordReader(str(path), check_payload=True).take(1)
-    assert list(TFRecordIterDataset(str(path)))[1] == b"second"
+    for check in (True, None):
+        with pytest.raises(ValueError, match="the checksum of the record's payload"):
+            TFRecordReader(str(path), check_payload=check).take(1)
+    assert list(TFRecordIterDataset(str(path), check_payload=False))[1] == b"second"
 
 
 def test_a_wrong_payload_is_passed_over(tmp_path: Path) -> None:
@@ -148,9 +149,9 @@ def test_a_wrong_payload_is_passed_over(tmp_path: Path) -> None:
     content[content.find(b"record 7")] ^= 1
     path = tmp_path / "damaged"
     path.write_bytes(content)
-    it = iter(TFRecordIterDataset(path, check_payload=True))
+    it = iter(TFRecordIterDataset(path))
     assert [next(it) for _ in range(7)] == records(20)[:7]
-    with pytest.raises(ValueError, match=r"damaged', at byte .*the checksum of the payload"):
+    with pytest.raises(ValueError, match=r"damaged', at byte .*the record's payload is wrong"):
         next(it)
     assert list(it) == records(20)[8:]
 
@@ -230,7 +231,7 @@ def heads(length: int) -> bytes:
     return struct.pack("<QI", length, checksum_of_length(length))
 
 
-@pytest.mark.skipif(native.lib is None, reason="The extension is not there to compare with.")
+@pytest.mark.skipif(tfrecord_lib is None, reason="The extension is not there to compare with.")
 @given(
     lengths=st.lists(st.sampled_from([0, 1, 5, 2**33, 2**64 - 1]), max_size=6),
     cut=st.integers(0, 40),
@@ -245,10 +246,21 @@ def test_the_extension_finds_the_same_records(
     starts = []
     for length in lengths:
         starts.append(len(content))
-        content += heads(length) + bytes(length if length < 10 else 3) + bytes(4)
+        payload = bytes(length if length < 10 else 3)
+        content += heads(length) + payload + masked_crc(payload)
     if damage is not None and damage < len(content):
         content[damage] ^= 1
     block = bytes(content[: max(0, len(content) - cut)])
-    lib: Any = native.lib
+    lib: Any = tfrecord_lib
     for start in [at, *starts]:
-        assert lib.split_records(block, start, count) == split_records(block, start, count)
+        for check in (False, True):
+            arguments = (block, start, count, check)
+            assert lib.split_records(*arguments) == split_records(*arguments)
+
+
+@pytest.mark.skipif(tfrecord_lib is None, reason="The extension is not there to compare with.")
+@given(size=st.integers(0, 10) | st.integers(3000, 10_000), seed=st.integers(0, 2**32))
+def test_the_extension_computes_the_same_checksums(size: int, seed: int) -> None:
+    data = random.Random(seed).randbytes(size)
+    lib: Any = tfrecord_lib
+    assert lib.tfrecord_checksum(data) == int.from_bytes(masked_crc(data), "little")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,20 @@ def script(body: str) -> str:
     return SCRIPT + textwrap.dedent(body)
 
 
+_started: list["subprocess.Popen[str]"] = []
+
+
+@pytest.fixture(autouse=True)
+def _leave_nothing_running() -> Iterator[None]:
+    """Kill the scripts of a test that failed."""
+    yield
+    for process in _started:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    _started.clear()
+
+
 def start(body: str) -> "subprocess.Popen[str]":
     """Start a script; return when it has printed a line."""
     process = subprocess.Popen(
@@ -66,6 +81,7 @@ def start(body: str) -> "subprocess.Popen[str]":
         text=True,
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
     )
+    _started.append(process)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     return process
@@ -245,26 +261,6 @@ def test_ctrl_c_reaches_only_the_program_and_the_stream_goes_on() -> None:
     output, errors = process.communicate(timeout=20)
     assert (output, errors, process.returncode) == ("[True, True]\n", "", 0)
     wait_until_gone(pids)
-
-
-def test_a_forked_child_gets_workers_of_its_own() -> None:
-    body = """
-    iterator = remote(lambda n: (n, os.getpid()))
-    before = [next(iterator) for _ in range(3)]
-    child = os.fork()
-    after = [next(iterator) for _ in range(600)]
-    assert [n for n, _ in before + after] == list(range(603))
-    assert [n for n, _ in remote(lambda n: (n, 0), 5)] == [0, 1, 2, 3, 4]
-    workers = len({pid for _, pid in before + after})
-    if child:
-        _, status = os.waitpid(child, 0)
-        assert (status, workers) == (0, 1), (status, workers)
-        print("fine")
-    else:
-        assert workers == 2
-    """
-    result = run_python("-c", script(body))
-    assert (result.stdout, result.stderr, result.returncode) == ("fine\n", "", 0)
 
 
 def test_programs_with_threads_can_start_workers_from_any_of_them() -> None:

@@ -129,6 +129,21 @@ def test_a_thousand_iterators_left_early_leave_nothing() -> None:
     assert after[3] - before[3] < 2500  # Pages, of 4 KiB.
 
 
+@pytest.mark.parametrize("workers", ["2", "'auto'", "0"])
+def test_iterators_that_outlive_the_modules_end_quietly(workers: str) -> None:
+    result = _run(
+        f"""
+        import ctypes
+
+        it = iter(loaded(lambda n: np.full(10_000, n), workers={workers}))
+        next(it)
+        # As libraries with native code do: what the script defines goes last of all.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(sys.modules["__main__"]))
+        """
+    )
+    assert (result.stdout, result.stderr, result.returncode) == ("", "", 0)
+
+
 def test_an_exception_in_the_loop_ends_everything_soon() -> None:
     result = _run(
         """

@@ -5,6 +5,7 @@ import sys
 from typing import NoReturn
 
 import wholegrain
+from wholegrain._cli.console import printable
 
 _PIPELINE = """\
 A pipeline is named by where it is found:
@@ -24,7 +25,8 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose complaints are one line."""
 
     def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message}. `{self.prog} --help` says more.", file=sys.stderr)
+        text = f"{self.prog}: {message}. `{self.prog} --help` says more."
+        print(printable(text), file=sys.stderr)
         raise SystemExit(2)
 
 

@@ -23,6 +23,19 @@ def rich_module(name: str) -> Any:
         return None
 
 
+def printable(text: str, keep: str = "") -> str:
+    """Return a text with escapes for what would command the terminal instead of being shown.
+
+    Names of files, columns and errors come out of files, which anyone may have written.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() or character in keep else repr(character)[1:-1]
+        for character in text
+    )
+
+
 class Console:
     """Prints to a stream; `rich` is its console of that name, or None for plain text."""
 
@@ -35,6 +48,7 @@ class Console:
 
     def line(self, text: str = "", style: str = "") -> None:
         """Print a line, in a style of rich if there are any."""
+        text = printable(text, keep="\n")
         if self.rich is not None:
             self.rich.print(text, style=style or None, markup=False, soft_wrap=True)
         else:
@@ -54,6 +68,7 @@ class Console:
 
     def facts(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Print names and what they stand for."""
+        pairs = [(printable(name), printable(value)) for name, value in pairs]
         width = max((len(name) for name, _ in pairs), default=0)
         for name, value in pairs:
             if self.rich is not None:
@@ -64,6 +79,7 @@ class Console:
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Print rows under a header."""
+        rows = [[printable(cell) for cell in row] for row in rows]
         if self.rich is not None:
             table = rich_module("table").Table(
                 box=rich_module("box").SIMPLE_HEAD, header_style="cyan", pad_edge=False
@@ -139,7 +155,8 @@ class _PlainProgress:
             return
         self._last = now
         share = done / self._total if self._total else 1.0
-        text = f"{self._label} {share:4.0%}, {note or f'{done:,} of {self._total:,} {self._unit}'}"
+        note = printable(note) or f"{done:,} of {self._total:,} {self._unit}"
+        text = f"{self._label} {share:4.0%}, {note}"
         if self._console.is_terminal:
             print(f"\r\033[K{text}", end="", file=self._console.file, flush=True)
         else:

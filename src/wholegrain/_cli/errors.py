@@ -1,5 +1,11 @@
 """What a command says when it was asked for something that cannot be done."""
 
+import sys
+import traceback
+
+from wholegrain._core.errors import stage_notes
+from wholegrain._core.tracebacks import is_internal
+
 
 class BadInput(Exception):
     """The command cannot do what was asked; the message is the one line that is printed."""
@@ -13,3 +19,23 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, BadInput):
         return text
     return f"{text or 'no message'} ({type(error).__name__})"
+
+
+def with_place(error: BaseException) -> str:
+    """Return what an exception out of a pipeline says, and where it happened: line and stage."""
+    notes = [" ".join(note.split()) for note in stage_notes(error)]
+    return "\n".join([one_line(error) + _line_of(error), *notes])
+
+
+def _line_of(error: BaseException) -> str:
+    """Return where the user's code raised an exception, or called what did."""
+    frames = [
+        (frame, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if not is_internal(frame) and frame.f_code.co_filename != "<frozen runpy>"
+    ]
+    own = [at for at in frames if not at[0].f_code.co_filename.startswith(sys.prefix)]
+    if not own and not frames:
+        return ""
+    frame, line = (own or frames)[-1]
+    return f", in {frame.f_code.co_name} at {frame.f_code.co_filename}:{line}"

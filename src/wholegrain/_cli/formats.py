@@ -176,14 +176,19 @@ def _has_arrays(path: str) -> bool:
         return False
 
 
-def open_source(found: Found) -> Any:
-    """Return the source of the records that were found."""
+def open_source(found: Found, check: bool | None = None) -> Any:
+    """Return the source of the records that were found.
+
+    Args:
+        found: What was found.
+        check: Whether checksums are verified; by default where that is cheap.
+    """
     files: Any = found.files
     match found.format:
         case Format.ARRAY_RECORD:
             return sources.ArrayRecordDataSource(files)
         case Format.TFRECORD:
-            return sources.TFRecordDataSource(files)
+            return sources.TFRecordDataSource(files, check_payload=check)
         case Format.PARQUET:
             return sources.ParquetDataSource(files)
         case Format.ARROW:

@@ -5,7 +5,8 @@ import os
 import sys
 
 from wholegrain._cli.arguments import parser
-from wholegrain._cli.errors import one_line
+from wholegrain._cli.console import printable
+from wholegrain._cli.errors import one_line, with_place
 
 BAD_INPUT = 2
 _INTERRUPTED = 130  # as shells say it: 128 and the number of the signal
@@ -36,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
         return code
     except KeyboardInterrupt as interrupt:
         text = f"wholegrain {arguments.command}: interrupted. {interrupt}"
-        print(text.rstrip(), file=sys.stderr)
+        print(printable(text.rstrip()), file=sys.stderr)
         return _INTERRUPTED
     except BrokenPipeError:
         # Whoever read the output has seen enough. Python would complain once more at the end.
@@ -45,5 +46,8 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         if arguments.traceback:
             raise
-        print(f"wholegrain {arguments.command}: {one_line(error)}", file=sys.stderr)
+        # What `bench` runs is the user's: where it failed is what they need to know.
+        text = with_place(error) if arguments.command == "bench" else one_line(error)
+        text = text.replace("\n", ". ")
+        print(printable(f"wholegrain {arguments.command}: {text}"), file=sys.stderr)
         return BAD_INPUT

@@ -10,6 +10,7 @@ from typing import Any
 
 import wholegrain as wg
 from wholegrain._cli.errors import BadInput, one_line
+from wholegrain._graph import outline
 
 
 def load_pipeline(spec: str) -> Any:
@@ -114,6 +115,6 @@ def describe(pipeline: Any) -> str:
         workers = pipeline.multiprocessing_options.num_workers
         return f"DataLoader, {workers} workers"
     if isinstance(pipeline, wg.MapDataset):
-        length = len(pipeline)
-        return f"{kind}, {length:,} elements" if length < sys.maxsize else f"{kind}, infinite"
+        length = outline.length_text(pipeline)
+        return f"{kind}, infinite" if length == "infinite" else f"{kind}, {length} elements"
     return kind

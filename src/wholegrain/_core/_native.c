@@ -79,8 +79,10 @@ typedef struct {
     const uint32_t *keys;
 } Cipher;
 
+void derive_keys(uint32_t seed, uint32_t n, uint32_t *keys); /* Also for `_native_walk.c`. */
+
 /* The 32-bit words that C++'s std::seed_seq makes of one seed word. */
-static void
+void
 derive_keys(uint32_t seed, uint32_t n, uint32_t *o)
 {
     const uint32_t t = n >= 623 ? 11 : n >= 68 ? 7 : n >= 39 ? 5 : n >= 7 ? 3 : (n - 1) / 2;
@@ -241,54 +243,6 @@ shuffle_array(const Cipher *c, const int64_t *in, int64_t *out, Py_ssize_t n)
     return 0;
 }
 
-/* All of 0..length-1 for length <= 2**16, by first return in the table of the whole block. */
-static void
-permute_small(uint32_t seed, int64_t *out, Py_ssize_t length)
-{
-    uint32_t keys[DATASET_ROUNDS];
-    uint8_t f[256];
-    derive_keys(seed, DATASET_ROUNDS, keys);
-    const uint8_t k0 = (uint8_t)keys[0], k1 = (uint8_t)keys[1];
-    const uint8_t k2 = (uint8_t)keys[2], k3 = (uint8_t)keys[3];
-    for (uint32_t x = 0; x < 256; x++)
-        f[x] = (uint8_t)mix(x, 8, 0xff);
-    /* The chain of one walk waits for memory at every step, so several walk at once. */
-    enum { LANES = 8 };
-    uint32_t values[LANES];
-    Py_ssize_t owners[LANES], next = 0;
-    int live = 0;
-    while (live < LANES && next < length) {
-        owners[live] = next;
-        values[live++] = (uint32_t)next++;
-    }
-    while (live) {
-        for (int lane = 0; lane < live; lane++) {
-            uint8_t left = (uint8_t)(values[lane] >> 8), right = (uint8_t)values[lane];
-            left ^= (uint8_t)(f[right] ^ k0);
-            right ^= (uint8_t)(f[left] ^ k1);
-            left ^= (uint8_t)(f[right] ^ k2);
-            right ^= (uint8_t)(f[left] ^ k3);
-            values[lane] = ((uint32_t)left << 8) | right;
-        }
-        for (int lane = 0; lane < live;) {
-            if ((Py_ssize_t)values[lane] >= length) {
-                lane++;
-                continue;
-            }
-            out[owners[lane]] = values[lane];
-            if (next < length) {
-                owners[lane] = next;
-                values[lane++] = (uint32_t)next++;
-            } else {
-                live--;
-                /* The last lane's value has been advanced as well: it is looked at here next. */
-                owners[lane] = owners[live];
-                values[lane] = values[live];
-            }
-        }
-    }
-}
-
 PyDoc_STRVAR(index_shuffle_doc, "index_shuffle(index, max_index, seed, rounds, word_bits) -> int");
 
 static PyObject *
@@ -376,32 +330,6 @@ shuffle_indices(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n
     PyBuffer_Release(&out);
     if (PyErr_Occurred())
         return NULL;
-    return Py_NewRef(Py_None);
-}
-
-PyDoc_STRVAR(permute_small_doc, "permutation(out, seed): fill int64 `out`, of length 1..65536");
-
-static PyObject *
-permutation(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
-{
-    uint32_t seed;
-    Py_buffer out;
-    if (wrong_count("permutation", nargs, 2) || as_uint32(args[1], &seed) ||
-        as_buffer(args[0], &out, sizeof(int64_t), PyBUF_WRITABLE))
-        return NULL;
-    const Py_ssize_t length = out.len / (Py_ssize_t)sizeof(int64_t);
-    if (length < 1 || length > 65536) {
-        PyBuffer_Release(&out);
-        PyErr_SetString(PyExc_ValueError, "permutation() takes a length of 1..65536");
-        return NULL;
-    }
-    Py_BEGIN_ALLOW_THREADS
-    if (length == 1)
-        *(int64_t *)out.buf = 0;
-    else
-        permute_small(seed, out.buf, length);
-    Py_END_ALLOW_THREADS
-    PyBuffer_Release(&out);
     return Py_NewRef(Py_None);
 }
 
@@ -913,7 +841,6 @@ static PyMethodDef methods[] = {
     FAST(index_shuffle, index_shuffle_doc),
     FAST(shuffle_index, shuffle_index_doc),
     FAST(shuffle_indices, shuffle_indices_doc),
-    FAST(permutation, permute_small_doc),
     FAST(join_pieces, join_pieces_doc),
     {NULL, NULL, 0, NULL},
 };
@@ -923,6 +850,7 @@ int add_copy(PyObject *module);     /* in `_native_copy.c` */
 int add_rows(PyObject *module);     /* in `_native_rows.c` */
 int add_states(PyObject *module);   /* in `_native_states.c` */
 int add_tfrecord(PyObject *module); /* in `_native_tfrecord.c` */
+int add_walk(PyObject *module);     /* in `_native_walk.c` */
 
 static int
 exec_module(PyObject *module)
@@ -934,7 +862,7 @@ exec_module(PyObject *module)
     Py_DECREF(bins);
     if (failed || add_columns(module) || add_copy(module) || add_rows(module))
         return -1;
-    return add_states(module) || add_tfrecord(module) ? -1 : 0;
+    return add_states(module) || add_tfrecord(module) || add_walk(module) ? -1 : 0;
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, exec_module}, {0, NULL}};

@@ -8,6 +8,8 @@ import os
 import sys
 from typing import Any
 
+from wholegrain._core.import_hooks import after_import
+
 
 class UnknownOptionError(AttributeError, ValueError):
     """There is no option of that name."""
@@ -111,50 +113,44 @@ def _checked(what: str, option: _Option, value: Any) -> Any:
     return value
 
 
-def _uses_absl() -> bool:
-    """Say whether the program has flags of absl: it has loaded it, or was called with ours."""
-    if "absl.flags" in sys.modules:
-        return True
-    called_with_ours = any(
-        argument.lstrip("-").startswith(("grain_", "nograin_"))
-        for argument in sys.argv[1:]
-        if argument.startswith("-")
-    )
-    if not called_with_ours:
-        return False
-    import importlib.util  # Few come here.
+def _define_flags(flags: Any) -> None:
+    """Add a flag for each option, unless there is one of that name.
 
-    return importlib.util.find_spec("absl") is not None
-
-
-def _define_flags() -> None:
-    """Add a flag for each option, unless there is one of that name."""
-    from absl import flags
-
+    Grain defines the same flags: it may replace ours if it is imported later.
+    """
     for name, option in _OPTIONS.items():
         flag = f"grain_{name}"
         if flag in flags.FLAGS:
             continue
         text = f"Sets `wholegrain.config.{name}`."
         if option.choices:
-            flags.DEFINE_enum(flag, option.default, option.choices, text)
+            flags.DEFINE_enum(flag, option.default, option.choices, text, allow_override=True)
         elif option.kind is bool:
-            flags.DEFINE_bool(flag, option.default, text)
+            flags.DEFINE_bool(flag, option.default, text, allow_override=True)
         elif option.kind is int:
-            flags.DEFINE_integer(flag, option.default, text)
+            flags.DEFINE_integer(flag, option.default, text, allow_override=True)
         else:
-            flags.DEFINE_string(flag, option.default, text)
+            flags.DEFINE_string(flag, option.default, text, allow_override=True)
+        _own_flags[name] = flags.FLAGS[flag]
+
+
+_own_flags: dict[str, Any] = {}
+"""Those that we defined, by the option's name: Grain may have replaced them after parsing."""
 
 
 def _given_flag(name: str) -> Any:
     """Return the flag for an option if the program has parsed flags, and this was among them."""
     flags = sys.modules.get("absl.flags")
-    if flags is None or not flags.FLAGS.is_parsed() or f"grain_{name}" not in flags.FLAGS:
+    known = getattr(flags, "FLAGS", None)
+    if known is None or not known.is_parsed():
         return None
-    flag = flags.FLAGS[f"grain_{name}"]
-    return None if flag.using_default_value else flag
+    flag = f"grain_{name}"
+    current = known[flag] if flag in known else None  # noqa: SIM401  (It has no `get`.)
+    for found in (current, _own_flags.get(name)):
+        if found is not None and not found.using_default_value:
+            return found
+    return None
 
 
 config = Config()
-if _uses_absl():
-    _define_flags()
+after_import("absl.flags", _define_flags)

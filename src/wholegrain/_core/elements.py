@@ -41,7 +41,27 @@ def _shape(value: Any) -> str:
 
 
 def nbytes(element: Any) -> int:
-    """Estimate the memory that `element` holds, by its arrays, strings and bytes."""
+    """Estimate the memory that `element` holds, by its arrays, strings and bytes.
+
+    Of objects with declared fields, such as dataclasses, those fields count, not what is further
+    inside.
+    """
+    return sum(_nbytes_of_fields(leaf) or _nbytes_of(leaf) for leaf in tree.leaves(element))
+
+
+def _nbytes_of_fields(leaf: Any) -> int:
+    """Estimate the memory of a dataclass or the like; 0 for anything else."""
+    kind = type(leaf)
+    if hasattr(kind, "__dataclass_fields__"):
+        names = [field.name for field in dataclasses.fields(kind)]
+    elif hasattr(kind, "__attrs_attrs__"):
+        names = [attribute.name for attribute in kind.__attrs_attrs__]
+    else:
+        return 0
+    return 32 + sum(_nbytes_of(getattr(leaf, name, None)) for name in names)
+
+
+def _nbytes_of(element: Any) -> int:
     total = 0
     for leaf in tree.leaves(element):
         try:

@@ -17,7 +17,9 @@ def importer(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     def find(name: str) -> Any:
         home = homes.get(name)
         if home is None:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            module = sys.modules.get(package)  # With it, tracebacks suggest similar names.
+            text = f"module {package!r} has no attribute {name!r}"
+            raise AttributeError(text, name=name, obj=module)
         if home == package:
             value: Any = importlib.import_module(f"{package}.{name}")
         else:

@@ -7,6 +7,7 @@ after a period, so for all but the oddest weights a table of one period answers.
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,9 @@ def integer_weights(count: int, weights: Sequence[float] | None) -> list[int]:
             f"`mix` needs one weight for each dataset, but got {len(weights)} weights for"
             f" {count} datasets."
         )
+    given: list[Any] = weights
+    if any(isinstance(w, str) or not hasattr(w, "__float__") for w in given):
+        raise TypeError(f"`mix` needs numbers as weights, but got {weights}.")
     if not all(0 < weight < math.inf for weight in weights):
         raise ValueError(
             f"`mix` needs positive weights, but got {weights}. Leave datasets out that should"

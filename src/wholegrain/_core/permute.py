@@ -7,7 +7,8 @@ those of Grain's `index_shuffle`, with one correction: where the largest index d
 the block that Grain chooses (a dataset of exactly 65,537 elements, say), Grain reads one element
 twice and one never. Here such an index keeps its place, and every element is read once.
 
-Below 2**16 elements a walk is long, so the whole permutation is computed once and kept for a while.
+Below 2**16 elements a walk is long, so the extension lets many indices walk at once; without it,
+and for the shortest, the whole permutation is computed once and kept for a while.
 """
 
 import array
@@ -23,7 +24,11 @@ from wholegrain._core import native
 from wholegrain._core.types import Indices, NDArray
 
 SMALL_LENGTH = 1 << 16
-"""Up to this length a permutation is computed as a whole and kept."""
+"""Up to this length a block has 16 bits."""
+
+_KEPT_LENGTH = 2048
+"""Up to this length a permutation is computed as a whole and kept; up to `SMALL_LENGTH` without
+the extension, which walks so quickly that several shuffles need not share what can be kept."""
 
 _DATASET_ROUNDS = 4
 _KEPT_INDICES = 1 << 21  # 16 MB: 32 of the longest permutations, thousands of short ones
@@ -75,7 +80,7 @@ def index_shuffle(
 
 def shuffle_index(index: int, length: int, seed: int) -> int:
     """Return the place of one index of `0..length-1`. Arguments are the caller's to check."""
-    if length <= SMALL_LENGTH:
+    if length <= _KEPT_LENGTH or (length <= SMALL_LENGTH and not _can_walk()):
         kept = _kept.get((length, seed))
         if kept is not None:
             return kept[0][index]
@@ -88,6 +93,8 @@ def shuffle_index(index: int, length: int, seed: int) -> int:
 def shuffle_indices(indices: Indices, length: int, seed: int) -> Indices:
     """Return the places of many indices of `0..length-1`, as a new array."""
     if length <= SMALL_LENGTH:
+        if length > _KEPT_LENGTH and _can_walk():
+            return _walk(indices, seed, length)
         return permutation(length, seed)[indices]
     word_bits = bits_per_word(length - 1)
     if native.lib is not None:
@@ -96,6 +103,30 @@ def shuffle_indices(indices: Indices, length: int, seed: int) -> Indices:
         native.lib.shuffle_indices(indices, shuffled, length, seed, word_bits)
         return shuffled
     return _shuffle_array(indices, length - 1, round_keys(seed, _DATASET_ROUNDS), word_bits)
+
+
+def shuffle_each(indices: Indices, length: int, seeds: Indices) -> Indices:
+    """Return the places of many indices of `0..length-1`, each by a seed of its own."""
+    if length <= SMALL_LENGTH and _can_walk():
+        return _walk(indices, np.ascontiguousarray(seeds), length)
+    shuffled = np.empty_like(indices)
+    order = np.argsort(seeds, kind="stable")
+    firsts = np.flatnonzero(np.diff(seeds[order])) + 1
+    for here in np.split(order, firsts) if len(order) else ():
+        shuffled[here] = shuffle_indices(indices[here], length, int(seeds[here[0]]))
+    return shuffled
+
+
+def _can_walk() -> bool:
+    return hasattr(native.lib, "walk")  # There may be no extension, or one of an older build.
+
+
+def _walk(indices: Indices, seeds: int | Indices, length: int) -> Indices:
+    assert native.lib is not None
+    indices = np.ascontiguousarray(indices)
+    shuffled = np.empty_like(indices)
+    native.lib.walk(indices, seeds, shuffled, length)
+    return shuffled
 
 
 def permutation(length: int, seed: int) -> Indices:
@@ -257,8 +288,8 @@ def _permutations(length: int, seed: int) -> _Kept:
         return kept
     buffer = array.array("q", bytes(8 * length))
     values: Indices = np.frombuffer(buffer, np.int64)
-    if native.lib is not None:
-        native.lib.permutation(values, seed)
+    if native.lib is not None and _can_walk():
+        native.lib.walk(np.arange(length), seed, values, length)
     else:
         values[:] = _small_permutation(length, seed)
     values.flags.writeable = False

@@ -43,31 +43,43 @@ def _stack(elements: Sequence[Any], stack_leaves: Callable[[list[Any]], Any]) ->
     try:
         return tree.zip_leaves(stack_leaves, elements)
     except ValueError as error:
+        reason = str(error).removesuffix(".")
         raise ValueError(
-            f"Cannot batch {len(elements)} elements: {error} All elements of a batch need the same"
-            " structure and the same shapes; pad, cut or drop those that differ, or pass"
-            f" `batch_fn`. The elements are:\n{_describe_elements(elements)}"
+            f"Cannot batch {len(elements)} elements: {reason}. All elements of a batch need the"
+            " same structure and the same shapes; pad, cut or drop those that"
+            f" differ, or pass `batch_fn`. The elements are:\n{_describe_elements(elements)}"
         ) from error
 
 
 def _stack_leaves(leaves: list[Any]) -> NDArray[Any]:
-    if len(leaves) == 1:
-        return np.expand_dims(leaves[0], 0)
     first = leaves[0]
     kind = type(first)
     if kind is np.ndarray:
-        if first.ndim and _same_shapes(leaves):
-            # As np.stack, without a view of each array.
-            return np.concatenate(leaves).reshape(len(leaves), *first.shape)
+        if len(leaves) == 1:
+            return first[None]  # type: ignore[no-any-return]
+        try:
+            if first.ndim and _same_lengths(leaves):
+                # As np.stack, without a view of each array.
+                return np.concatenate(leaves).reshape(len(leaves), *first.shape)
+        except (TypeError, ValueError):
+            pass  # np.stack says what is wrong.
     elif kind is int:
-        with contextlib.suppress(ValueError):
+        try:
             batch = np.array(leaves)
+        except ValueError:
+            pass
+        else:
             # Whatever else stands among the numbers, or larger ones, follow np.stack's promotion.
             if batch.dtype is _INT64 and batch.ndim == 1:
                 return batch
     elif kind in _PLAIN and len(set(map(type, leaves))) == 1:
         return np.array(leaves)
-    return np.stack(leaves)
+    return np.expand_dims(first, 0) if len(leaves) == 1 else np.stack(leaves)
+
+
+def _same_lengths(leaves: list[Any]) -> bool:
+    """Whether these are arrays of one length: whether other dimensions agree, numpy looks at."""
+    return set(map(type, leaves)) == {np.ndarray} and len(set(map(len, leaves))) == 1
 
 
 def _same_shapes(leaves: list[Any]) -> bool:

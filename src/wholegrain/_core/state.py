@@ -30,71 +30,108 @@ copy_state: Callable[[Any], Any] = getattr(native.lib, "copy_state", python_copy
 """The same, quicker: in C, if there is the extension."""
 
 
-class WrongStateError(ValueError, KeyError):
+class WrongStateError(ValueError, KeyError, IndexError, TypeError):
     """A state is not one of the iterator that it was given to.
 
-    For programs that know Grain it is a KeyError too: that is what a missing key is there.
+    For programs that know Grain it is what is raised there, too: a KeyError for a missing key, an
+    IndexError for a position outside of the data, a TypeError for what is no number.
     """
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
-def part_of(state: Any, key: str, owner: object) -> Any:
-    """Return the value of `key` in a state that was given to the iterator `owner`."""
+_LARGEST = 2**62
+"""No position is so large, nor the sum of two of them too large for 64 bits."""
+
+
+def wrong_state(owner: object, problem: str) -> WrongStateError:
+    """Return the error for a state that the iterator `owner` cannot have had."""
+    return WrongStateError(
+        f"The state is not one of {_name(owner)}: {problem}. Was it taken from another pipeline, or"
+        " changed?"
+    )
+
+
+def check_mapping(state: Any, owner: object) -> Mapping[str, Any]:
+    """Return a state that was given to the iterator `owner`, if it is a dict."""
     if not isinstance(state, Mapping):
         raise WrongStateError(
-            f"The state of {_name(owner)} is a dict, but got {_shortened(state)}. Was it taken from"
+            f"The state of {_name(owner)} is a dict, but got {shortened(state)}. Was it taken from"
             " another pipeline?"
         )
-    if key not in state:
-        raise WrongStateError(
-            f"The state is not one of {_name(owner)}: it lacks {key!r}, and is"
-            f" {_shortened(state)}. Was it taken from another pipeline?"
-        )
+    return state
+
+
+def part_of(state: Any, key: str, owner: object) -> Any:
+    """Return the value of `key` in a state that was given to the iterator `owner`."""
+    if key not in check_mapping(state, owner):
+        raise wrong_state(owner, f"it lacks {key!r}, and is {shortened(state)}")
     return state[key]
+
+
+def is_whole_number(value: Any) -> bool:
+    """Whether a state's value is an integer."""
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return True
 
 
 def index_of(state: Any, key: str, owner: object) -> int:
     """Return the whole number that a state has under `key`."""
     value = part_of(state, key, owner)
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(
-            f"The state is not one of {_name(owner)}: under {key!r} it has {_shortened(value)}"
-            " instead of a whole number."
-        ) from None
+    if not is_whole_number(value):
+        raise wrong_state(owner, f"under {key!r} it has {shortened(value)}, not a whole number")
+    return operator.index(value)
 
 
 def number_of(state: Any, key: str, owner: object) -> int:
-    """Return the number that a state has under `key`, if it is not negative."""
+    """Return the number that a state has under `key`, if it may be a position."""
     number = index_of(state, key, owner)
     if number < 0:
-        raise WrongStateError(
-            f"The state is not one of {_name(owner)}: under {key!r} it has {number}, a negative"
-            " number."
+        raise wrong_state(owner, f"under {key!r} it has {shortened(number)}, a negative number")
+    if number > _LARGEST:
+        raise wrong_state(
+            owner, f"under {key!r} it has {shortened(number)}, and no position is that large"
         )
     return number
+
+
+def flag_of(state: Any, key: str, owner: object) -> bool:
+    """Return whether a state says yes under `key`."""
+    value = part_of(state, key, owner)
+    if not is_flag(value):
+        raise wrong_state(owner, f"under {key!r} it has {shortened(value)}, not true or false")
+    return bool(value)
+
+
+def is_flag(value: Any) -> bool:
+    """Whether a state's value says yes or no: some have numbers for that."""
+    if isinstance(value, np.bool_):
+        return True
+    return is_whole_number(value) and operator.index(value) in (0, 1)
 
 
 def list_of(state: Any, key: str, owner: object) -> Sequence[Any]:
     """Return the list that a state has under `key`."""
     value: Any = part_of(state, key, owner)
     if not isinstance(value, (list, tuple)):
-        raise WrongStateError(
-            f"The state is not one of {_name(owner)}: under {key!r} it has {_shortened(value)}"
-            " instead of a list."
-        )
+        raise wrong_state(owner, f"under {key!r} it has {shortened(value)}, not a list")
     return value
 
 
 def _name(owner: object) -> str:
-    return type(owner).__name__
+    return owner if isinstance(owner, str) else type(owner).__name__
 
 
-def _shortened(value: Any) -> str:
-    text = repr(value)
+def shortened(value: Any) -> str:
+    """Return a part of a state as text for a message."""
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # Nested too deeply, or a number of too many digits.
+        return f"a {type(value).__name__} that is too large to show"
     return text if len(text) <= 300 else f"{text[:300]}..."
 
 
@@ -105,20 +142,24 @@ def joined(state: Any) -> Any:
     together. Otherwise `state` comes back as it is.
     """
     workers = state.get("iterators_in_use_states") if isinstance(state, Mapping) else None
-    if not workers or not all(isinstance(worker, Mapping) for worker in workers):
+    if not isinstance(workers, (list, tuple)) or not workers:
+        return state
+    if not all(isinstance(worker, Mapping) for worker in workers):
         return state
     keys = {frozenset(worker) for worker in workers}
     if keys == {frozenset({"next_index"})}:
         counts = [worker["next_index"] for worker in workers]
+        if not all(map(is_whole_number, counts)):
+            return state
         count = sum(counts)
         in_turn = [-(-(count - worker) // len(counts)) for worker in range(len(counts))]
         return {"next_index": count} if counts == in_turn else state
     if keys == {frozenset({"parent", "index_for_rng"})}:
         parents = {"iterators_in_use_states": [worker["parent"] for worker in workers]}
         parent = joined(parents)
-        if parent is not parents:
-            drawn = sum(worker["index_for_rng"] for worker in workers)
-            return {"parent": parent, "index_for_rng": drawn}
+        drawn = [worker["index_for_rng"] for worker in workers]
+        if parent is not parents and all(map(is_whole_number, drawn)):
+            return {"parent": parent, "index_for_rng": sum(drawn)}
     return state
 
 

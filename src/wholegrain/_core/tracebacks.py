@@ -81,9 +81,14 @@ def _entries(trace: types.TracebackType | None) -> Iterator[types.TracebackType]
 
 
 def _shorten(error: BaseException) -> bool:
-    """Remove internal frames, but for the one that raised; say whether there were any."""
+    """Remove internal frames, but for the one that raised; say whether there were any.
+
+    An interrupt, such as Ctrl-C, does not come from where it arrives.
+    """
     entries = list(_entries(error.__traceback__))
-    kept = [e for e in entries if e.tb_next is None or not is_internal(e.tb_frame)]
+    users = [e for e in entries if not is_internal(e.tb_frame)]
+    raised_here = isinstance(error, Exception) or not users
+    kept = [e for e in entries if e in users or (raised_here and e.tb_next is None)]
     if len(kept) == len(entries):
         return False
     shorter = None

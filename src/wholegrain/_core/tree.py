@@ -9,7 +9,8 @@ import functools
 import importlib.util
 import sys
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -46,10 +47,8 @@ def zip_leaves(function: Callable[[list[Any]], Any], trees: Sequence[Any]) -> An
     if kind in _LEAVES:
         return function(list(trees))
     if kind is dict:
-        return {
-            key: zip_leaves(function, [tree[key] for tree in trees])
-            for key in _common_keys(first, trees)
-        }
+        columns = _columns_by_key(first, trees)
+        return {key: zip_leaves(function, columns[key]) for key in columns}
     if kind is tuple:
         return tuple([zip_leaves(function, list(leaves)) for leaves in _columns(first, trees)])
     if kind is list:
@@ -91,6 +90,17 @@ def leaves(tree: Any) -> list[Any]:
     return found
 
 
+def _columns_by_key(first: dict[Any, Any], trees: Sequence[Any]) -> dict[Any, list[Any]]:
+    """Return the values of dicts by key, in visiting order, having checked that keys agree."""
+    if set(map(type, trees)) == {dict} and set(map(len, trees)) == {len(first)}:
+        try:
+            # As many keys, and none that is missing: they are the same.
+            return {key: list(map(itemgetter(key), trees)) for key in _in_order(first)}
+        except KeyError:
+            pass
+    return {key: [tree[key] for tree in trees] for key in _common_keys(first, trees)}
+
+
 def _common_keys(first: Any, trees: Sequence[Any], ordered: bool = False) -> list[Any]:
     """Return the keys of `first` in visiting order, having checked that all trees have them."""
     keys = first.keys()
@@ -101,7 +111,12 @@ def _common_keys(first: Any, trees: Sequence[Any], ordered: bool = False) -> lis
             )
         if tree.keys() != keys:
             raise StructureMismatchError(f"The keys {list(keys)} stand beside {list(tree)}.")
-    if ordered or not follows_jax():
+    return list(keys) if ordered else _in_order(first)
+
+
+def _in_order(keys: Iterable[Any]) -> list[Any]:
+    """Return the keys of a dict in visiting order."""
+    if not follows_jax():
         return list(keys)
     try:
         return sorted(keys)
@@ -111,6 +126,8 @@ def _common_keys(first: Any, trees: Sequence[Any], ordered: bool = False) -> lis
 
 def _columns(first: Any, trees: Sequence[Any]) -> Any:
     kind, length = type(first), len(first)
+    if set(map(type, trees)) == {kind} and set(map(len, trees)) == {length}:
+        return zip(*trees, strict=True)
     for tree in trees:
         if type(tree) is not kind or len(tree) != length:
             # Without jax, Grain takes a tuple beside a list; the lengths have to agree.

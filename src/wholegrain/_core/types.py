@@ -1,11 +1,15 @@
 """Type names that many modules share."""
 
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+T_contra = TypeVar("T_contra", contravariant=True)
 S = TypeVar("S")
+K = TypeVar("K")
 
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 NDArray: TypeAlias = np.ndarray[tuple[Any, ...], np.dtype[ScalarT]]
@@ -16,3 +20,51 @@ IndexT = TypeVar("IndexT", int, Indices)
 """An index, or an array of them: index arithmetic is written once for both."""
 
 State: TypeAlias = dict[str, Any]
+
+Leaf: TypeAlias = complex | str | bytes | np.generic | NDArray[Any]
+"""What `batch` makes an array of."""
+
+LeafT = TypeVar("LeafT", bound=Leaf)
+
+
+# What transformation objects do, with the types of the user's method: the classes in `transforms`
+# have no type parameters.
+
+
+class Maps(Protocol[T_contra, T_co]):
+    """Has the method of `transforms.Map`."""
+
+    def map(self, element: T_contra) -> T_co:
+        """Compute the new element."""
+
+
+class MapsWithIndex(Protocol[T_contra, T_co]):
+    """Has the method of `transforms.MapWithIndex`."""
+
+    def map_with_index(self, index: int, element: T_contra) -> T_co:
+        """Compute the new element."""
+
+
+class MapsAtRandom(Protocol[T_contra, T_co]):
+    """Has the method of `transforms.RandomMap`."""
+
+    def random_map(self, element: T_contra, rng: np.random.Generator) -> T_co:
+        """Compute the new element."""
+
+
+class Filters(Protocol[T_contra]):
+    """Has the method of `transforms.Filter`."""
+
+    def filter(self, element: T_contra) -> Any:
+        """Say whether to keep the element."""
+
+
+class FlatMaps(Protocol[T_contra, T_co]):
+    """Has the method of `transforms.FlatMap`."""
+
+    @property
+    def max_fan_out(self) -> int:
+        """How many parts there are at most."""
+
+    def flat_map(self, element: T_contra) -> Sequence[T_co]:
+        """Split an element into its parts."""

@@ -33,6 +33,8 @@ class Channel:
         self._end = 0
         self.descriptors: deque[int] = deque()
         """Descriptors that came with messages, in the order they were sent."""
+        self.has_lost_descriptors = False
+        """Whether some could not be received, because the process may have no more of them."""
 
     def send(self, data: bytes, descriptors: Sequence[int] = ()) -> None:
         """Send a pickled message.
@@ -93,7 +95,11 @@ class Channel:
             self._start, self._end = 0, kept
         try:
             count = self._receive_into(self._view[self._end :])
-        except (ConnectionError, OSError) as error:
+        except OSError as error:
+            from wholegrain._core.interruption import is_interruption  # Few come here.
+
+            if is_interruption(error):
+                raise
             raise EOFError("The other process has gone.") from error
         if not count:
             raise EOFError("The other process has gone.")
@@ -102,9 +108,11 @@ class Channel:
     def _receive_into(self, view: memoryview) -> int:
         if not _CAN_PASS_DESCRIPTORS:
             return self._socket.recv_into(view)
-        count, ancillary, _, _ = self._socket.recvmsg_into(
+        count, ancillary, flags, _ = self._socket.recvmsg_into(
             [view], socket.CMSG_SPACE(4 * _MAX_DESCRIPTORS), _RECEIVE_FLAGS
         )
+        if flags & socket.MSG_CTRUNC:
+            self.has_lost_descriptors = True
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 received = array("i")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wholegrain._engine import limits
-from wholegrain._engine.connection import Connection, WorkerSettings
+from wholegrain._engine.connection import QUIET_S, Connection, WorkerSettings
 from wholegrain._engine.controller import Controller, Observation
 from wholegrain._engine.ending import wait_if_exiting
 from wholegrain._engine.failures import describe_exit
@@ -21,6 +21,7 @@ _LOOK_EVERY_S = 0.1
 # of them was next if it happens again.
 _SINGLY_AFTER_DEATH = 2048
 _MOST_EARLY_DEATHS = 5
+_MOST_LOSSES = 5
 _MEMORY_EVERY_S = 0.5
 
 _Selector: Any = getattr(selectors, "PollSelector", selectors.SelectSelector)
@@ -43,6 +44,7 @@ class Stretch:
         "is_last",
         "is_suspect",
         "last_mark",
+        "losses",
         "made_by",
         "made_by_pid",
         "number",
@@ -65,8 +67,13 @@ class Stretch:
         self.made_by = -1
         self.made_by_pid: int | None = None
         self.is_suspect = False  # Whether somebody died who had it to make.
+        self.losses = 0  # How often it is not known how somebody died who made it.
         self.died_at = -1  # The place at which somebody died who made it.
         self.death: str | None = None  # What to say of the second one who died there.
+
+
+_HELD_UP_S = 0.2
+"""A worker that sends nothing for so long is held up by one slow element."""
 
 
 class Member:
@@ -78,6 +85,7 @@ class Member:
         self.queue: deque[Stretch] = deque()
         self.is_leaving = False
         self.is_set_up = False
+        self.heard_at = 0.0  # When it last sent something, or got something to do.
 
     @property
     def pending(self) -> int:
@@ -88,6 +96,8 @@ class Member:
         """Have it make a stretch, or what is left of one."""
         singly = _SINGLY_AFTER_DEATH if stretch.is_suspect else 0
         self.connection.assign(stretch.number, state, singly)
+        if not self.queue:
+            self.heard_at = time.perf_counter()
         self.queue.append(stretch)
 
     def finish(self, stretch: Stretch) -> None:
@@ -167,13 +177,16 @@ class Crew:
             self._start()
 
     def _start(self) -> None:
-        assert self._settings is not None
+        settings = self._settings
+        assert settings is not None
         taken = {member.index for member in self.members}
         index = next(number for number in range(len(taken) + 1) if number not in taken)
-        connection = Connection(self._settings(index), 0, None, 0)
-        member = Member(index, connection)
+        member = Member(index, Connection(settings(index), 0, None, 0))
         self.members.append(member)
-        self._selector.register(connection.socket, selectors.EVENT_READ, member)
+        if self._settings is None:  # Another thread has closed it, and has not seen this one.
+            self.close()
+            return
+        self._selector.register(member.connection.socket, selectors.EVENT_READ, member)
 
     def least_busy(self) -> Member | None:
         """Return the worker with the least to do."""
@@ -181,16 +194,26 @@ class Crew:
         return min(staying, key=lambda member: (member.pending, len(member.queue)), default=None)
 
     def take_from_busiest(self) -> Stretch | None:
-        """Take back what a worker has not begun, if one has more than it is making."""
+        """Take back what a worker has not begun: it is held up by an element before that.
+
+        Not from one that goes on: it may have begun when it hears of it, and no function should
+        run twice for an element.
+        """
         busiest = max(self.members, key=lambda member: len(member.queue), default=None)
         if busiest is None or len(busiest.queue) < 2:
             return None
         stretch = busiest.queue[-1]
-        if stretch.received:
+        if stretch.received or time.perf_counter() - busiest.heard_at < _HELD_UP_S:
             return None
         busiest.queue.pop()
         busiest.connection.cancel(stretch.number)
         return stretch
+
+    @property
+    def _has_idle(self) -> bool:
+        """Whether one has nothing to do while another has more than it is making."""
+        lengths = [len(member.queue) for member in self.members]
+        return bool(lengths) and min(lengths) == 0 and max(lengths) > 1
 
     # What the controller has to know.
 
@@ -248,7 +271,11 @@ class Crew:
                 if member.queue and member.queue[0] is head:
                     member.connection.nudge()
             watching = self._fixed is None and self._controller.is_watching
-            found = self.ready(_LOOK_EVERY_S if watching else None)
+            idle = self._has_idle
+            found = self.ready(_HELD_UP_S if idle else _LOOK_EVERY_S if watching else QUIET_S)
+            for member in self.members if not found else ():
+                if member.queue and member.queue[0] is head:
+                    member.connection.note_quiet()
         self._waited += time.perf_counter() - since
         return found
 
@@ -311,8 +338,12 @@ class Crew:
             stretch.is_suspect = True
         first = left[0]
         place = first.start + first.received
-        if first.died_at != place:
-            first.died_at = place
+        if code is None:  # With the process that starts workers: no element is to blame.
+            first.losses += 1
+        is_blameless = code is None and first.losses <= _MOST_LOSSES
+        if is_blameless or first.died_at != place:
+            if not is_blameless:
+                first.died_at = place
             _log.warning(
                 "%s Another process goes on with element %d.%s",
                 happened,
@@ -332,20 +363,10 @@ class Crew:
             first.death += f"\n{report}"
         return left
 
-    def leave_to_parent(self) -> list[Stretch]:
-        """Let go of all workers: they are those of the process that this one was forked from."""
-        left: list[Stretch] = []
-        for member in list(self.members):
-            member.connection.close()
-            left += [stretch for stretch in member.queue if not stretch.is_complete]
-        self.members = []
-        self._selector = _Selector()
-        return left
-
     def close(self) -> None:
         """End all workers, without waiting for them."""
+        self._settings = None  # First: a worker that is just being started sees it afterwards.
         self.reports()
-        for member in list(self.members):
+        members, self.members = self.members, []
+        for member in members:
             member.connection.close()
-        self.members = []
-        self._settings = None

@@ -12,10 +12,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
+from wholegrain._engine.reader_name import reader_name
+
 _Owner = TypeVar("_Owner")
 
 _MAX_WAIT_S = 1.0
-_PREFIX = "wholegrain-"
+_PREFIXES = ("wholegrain-", reader_name(""))
 
 _staying: set[int] = set()
 _stops: "weakref.WeakKeyDictionary[Any, Callable[[Any], object]]" = weakref.WeakKeyDictionary()
@@ -24,8 +26,8 @@ _stops: "weakref.WeakKeyDictionary[Any, Callable[[Any], object]]" = weakref.Weak
 def stop_at_exit(owner: _Owner, stop: Callable[[_Owner], object]) -> None:
     """Have `stop(owner)` called when the program ends, and its threads waited for.
 
-    The threads are those whose names begin with "wholegrain-". One that takes a second or longer
-    is left to its fate.
+    The threads are those whose names begin with "wholegrain-", and readers. One that takes a second
+    or longer is left to its fate.
     """
     _stops[owner] = stop
 
@@ -55,7 +57,7 @@ def _finish() -> None:
         stop(owner)
     deadline = time.monotonic() + _MAX_WAIT_S
     for thread in threading.enumerate():
-        if thread.daemon and thread.name.startswith(_PREFIX):
+        if thread.daemon and thread.name.startswith(_PREFIXES):
             while thread.is_alive() and thread.ident not in _staying:
                 thread.join(0.01)
                 if time.monotonic() > deadline:

@@ -250,7 +250,7 @@ def _varint(number: int) -> bytes:
 def describe_exit(code: int | None) -> str:
     """Say how a process ended, and what usually is the reason."""
     if code is None:
-        return "unknown (it could not be started)"
+        return "unknown (the process that starts workers has ended, too)"
     if code >= 0:
         return str(code)
     import signal

@@ -13,11 +13,14 @@ side it gives the worker a moment, then kills it. When the main process is gone,
 import _socket as socket
 import contextlib
 import ctypes
+import errno
 import gc
 import importlib
 import mmap
 import os
+import resource
 import select
+import struct
 import sys
 import time
 import warnings
@@ -25,16 +28,7 @@ from array import array
 from typing import TYPE_CHECKING, NoReturn
 
 from wholegrain._engine import worker
-from wholegrain._engine.requests import (
-    ALLOCATE,
-    DROP,
-    EXIT_CODE,
-    FORK,
-    MAKE_OBJECTS,
-    REPLY,
-    REQUEST,
-    UNKNOWN,
-)
+from wholegrain._engine.requests import DROP, EXIT_CODE, FORK, KEEP, REPLY, REQUEST, SIZE, UNKNOWN
 
 if TYPE_CHECKING:
     import signal
@@ -44,7 +38,7 @@ else:
     import _signal as signal  # For the same reason.
 
 _GRACE_S = 0.5
-_MAX_EXIT_CODES = 4096
+_MAX_REMEMBERED = 4096
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
@@ -62,7 +56,8 @@ class ForkServer:
         self._control = control
         self._children: dict[int, _Child] = {}
         self._exit_codes: dict[int, int] = {}
-        self._regions: dict[int, worker.Region] = {}
+        self._start_errors: dict[int, int] = {}
+        self._kept: worker.Kept = {}
         self._deadlines: dict[int, float] = {}
         self._poller = select.poll()
         self._poller.register(control, select.POLLIN)
@@ -73,6 +68,10 @@ class ForkServer:
         self._poller.register(self._wakeup, select.POLLIN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+        # One for each worker: this process may have as many as the system allows.
+        self._limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (self._limits[1], self._limits[1]))
         self._parent = -1
         # End-of-file alone would not do: children that the user forked may hold the socket too.
         with contextlib.suppress(AttributeError, OSError):
@@ -109,19 +108,25 @@ class ForkServer:
             data, ancillary = b"", []
         if not data:
             self._end()
-        request, number, size = REQUEST.unpack(data)
+        request, serial, number = REQUEST.unpack(data)
+        received = array("i")
+        for _, _, content in ancillary:
+            received.frombytes(content[: received.itemsize])
         if request == FORK:
-            received = array("i")
-            received.frombytes(ancillary[0][2][: received.itemsize])
-            self._fork(number, socket.socket(fileno=received[0]))
+            if received:
+                self._fork(number, socket.socket(fileno=received[0]))
+            else:  # There was no descriptor left to receive the socket.
+                self._remember(self._start_errors, number, errno.EMFILE)
         elif request == EXIT_CODE:
-            self._control.send(REPLY.pack(self._exit_code(number)))
-        elif request == ALLOCATE:
-            self._control.send(REPLY.pack(self._allocate(number, size)))
-        elif request == MAKE_OBJECTS:
-            self._control.send(REPLY.pack(self._make_objects(number, size)))
+            code = self._exit_code(number)
+            error = self._start_errors.pop(number, 0)
+            with contextlib.suppress(ConnectionError):
+                self._control.send(REPLY.pack(serial, code, error))
+        elif request == KEEP:
+            if received:
+                self._keep(number, received[0])
         elif request == DROP:
-            self._regions.pop(number, None)
+            self._kept.pop(number, None)
 
     def _fork(self, number: int, sock: socket.socket) -> None:
         # Else what a module printed when it was imported would be printed by every worker.
@@ -133,7 +138,7 @@ class ForkServer:
                 warnings.simplefilter("ignore", DeprecationWarning)
                 pid = os.fork()
         except OSError as error:
-            print(f"wholegrain: cannot start a worker process: {error}", file=sys.stderr)
+            self._remember(self._start_errors, number, error.errno or errno.EAGAIN)
             sock.close()
             return
         if pid == 0:
@@ -148,6 +153,7 @@ class ForkServer:
             _prctl(_PR_SET_NAME, b"wholegrain")
             if os.getppid() != parent:
                 os._exit(1)
+            resource.setrlimit(resource.RLIMIT_NOFILE, self._limits)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             _use_one_heap()
@@ -157,7 +163,7 @@ class ForkServer:
                 child.socket.close()
             if self._parent >= 0:
                 os.close(self._parent)
-            worker.run(sock, self._regions)
+            worker.run(sock, self._kept)
         finally:
             os._exit(1)
 
@@ -184,14 +190,18 @@ class ForkServer:
         child = self._children.pop(number)
         if self._deadlines.pop(number, None) is None:
             # The consumer does not know yet, and will ask.
-            self._exit_codes[number] = os.waitstatus_to_exitcode(status)
-            while len(self._exit_codes) > _MAX_EXIT_CODES:
-                del self._exit_codes[next(iter(self._exit_codes))]
+            self._remember(self._exit_codes, number, os.waitstatus_to_exitcode(status))
             with contextlib.suppress(KeyError, OSError):
                 self._poller.unregister(child.socket)
             with contextlib.suppress(OSError):
                 child.socket.shutdown(socket.SHUT_RDWR)
         child.socket.close()
+
+    @staticmethod
+    def _remember(numbers: dict[int, int], number: int, value: int) -> None:
+        numbers[number] = value
+        while len(numbers) > _MAX_REMEMBERED:
+            del numbers[next(iter(numbers))]
 
     def _exit_code(self, number: int) -> int:
         """Return how a worker ended; make it end, if it only closed its socket."""
@@ -201,39 +211,21 @@ class ForkServer:
             self._bury(number, status)
         return self._exit_codes.pop(number, UNKNOWN)
 
-    def _allocate(self, number: int, size: int) -> int:
-        """Make memory that later workers inherit; return its address."""
-        from wholegrain._engine.foreign_memory import address_of
-
-        try:
-            region = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        except (OSError, ValueError):
-            return 0
-        with contextlib.suppress(AttributeError, OSError):
-            region.madvise(mmap.MADV_HUGEPAGE)
-        self._regions[number] = worker.Region(region)
-        return address_of(region)
-
-    def _make_objects(self, number: int, count: int) -> int:
-        """Make `bytes` and `bytearray` that later workers inherit; return how many.
-
-        Their sizes, negative for a `bytearray`, stand at the end of the memory of that number.
-        Where each of them wants its content takes the place of its size. Nobody has looked at
-        them before the main process puts it there.
-        """
-        from wholegrain._engine.foreign_memory import address_of
-
-        region = self._regions[number]
-        table = memoryview(region.memory)[-8 * count :].cast("q")
-        try:
-            objects = [bytes(size) if size > 0 else bytearray(-size) for size in table]
-        except MemoryError:
-            return 0
-        for place, one in enumerate(objects):
-            table[place] = address_of(one)
-        _prefer_huge_pages(sorted(zip(table, map(len, objects), strict=True)))
-        region.objects[:] = objects
-        return count
+    def _keep(self, number: int, descriptor: int) -> None:
+        """Make the `bytes` and `bytearray` of a program, which later workers inherit."""
+        objects: list[bytes | bytearray] = []
+        # If it does not succeed, the worker that needs them says so.
+        with contextlib.suppress(OSError, ValueError, MemoryError):
+            with open(descriptor, "rb", buffering=0) as file:
+                [count] = SIZE.unpack(file.read(SIZE.size))
+                sizes = struct.unpack(f"<{count}q", file.read(SIZE.size * count))
+                with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as content:
+                    start = SIZE.size * (1 + count)
+                    for size in sizes:
+                        one = content[start : start + abs(size)]
+                        objects.append(one if size >= 0 else bytearray(one))
+                        start += abs(size)
+            self._kept[number] = objects
 
     def _end(self) -> NoReturn:
         """End all workers, and this process."""
@@ -251,21 +243,6 @@ class ForkServer:
         for child in self._children.values():
             os.kill(child.pid, signal.SIGKILL)
         os._exit(0)
-
-
-def _prefer_huge_pages(ranges: list[tuple[int, int]]) -> None:
-    """Have memory come in huge pages, where the system can: `ranges` of it, in order."""
-    # Neighbours together: each call may cut a mapping, of which there can be only so many.
-    joined: list[tuple[int, int]] = []
-    for start, nbytes in ranges:
-        if joined and start - joined[-1][1] < mmap.PAGESIZE:
-            joined[-1] = (joined[-1][0], start + nbytes)
-        else:
-            joined.append((start & -mmap.PAGESIZE, start + nbytes))
-    with contextlib.suppress(AttributeError):
-        madvise = ctypes.CDLL(None).madvise
-        for start, end in joined:
-            madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), mmap.MADV_HUGEPAGE)
 
 
 def _use_one_heap() -> None:

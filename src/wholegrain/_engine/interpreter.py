@@ -3,6 +3,7 @@
 import functools
 import os
 import sys
+from typing import Any
 
 from wholegrain._core.log import logger
 
@@ -83,6 +84,16 @@ def _interpreter_flags() -> list[str]:
 
     flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
     return flags
+
+
+def credentials() -> tuple[Any, ...]:
+    """Return as which user and groups this process runs."""
+    if sys.platform == "win32":
+        return ()
+    # macOS has no saved numbers to ask for.
+    users = os.getresuid() if hasattr(os, "getresuid") else (os.getuid(), os.geteuid())
+    groups = os.getresgid() if hasattr(os, "getresgid") else (os.getgid(), os.getegid())
+    return users, groups, sorted(os.getgroups())
 
 
 def module_path() -> list[str]:

@@ -33,8 +33,15 @@ class WorkerProcess(Protocol):
     def socket(self) -> socket.socket:
         """Return the connection."""
 
+    @property
+    def starter_pid(self) -> int | None:
+        """The process that it was asked of, if another one starts it."""
+
     def exit_code(self) -> int | None:
         """Return how it ended, if known; end it first if it has not."""
+
+    def start_error(self) -> OSError | None:
+        """Return why it could not be started, if it is that; end it first if it has not ended."""
 
     def abandon(self) -> None:
         """Take no more interest. Its socket is already closed, so it ends by itself."""
@@ -48,6 +55,10 @@ class Launcher(Protocol):
     @property
     def is_alive(self) -> bool:
         """Whether it can start workers."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether workers would run as the user and groups that this process runs as."""
 
     def start(self) -> WorkerProcess:
         """Start a worker. Does not wait for it."""
@@ -84,9 +95,11 @@ def get_launcher(modules: Iterable[str] = ()) -> Launcher:
     """
     global _current
     with _starting:
-        if _current is None or not _current.is_alive:
-            if _current is not None:
-                _current.close()
+        if _current is not None and not _current.is_alive:
+            _current.close()
+            _current = None
+        # One for other credentials ends when its last worker does: those go on as they were.
+        if _current is None or not _current.is_current:
             _current = _choose(modules)
         return _current
 

@@ -1,7 +1,8 @@
 """What is in an element, and where: taken apart on one side, put together on the other.
 
 An element is a tree of dicts, lists and tuples. Its arrays lie side by side in a block of memory,
-each at a multiple of 64 bytes. Elements that differ only in their numbers have the same *layout*:
+each at a multiple of 64 bytes, in Fortran's order if it was so in the worker. Elements that
+differ only in their numbers have the same *layout*:
 
     {"image": uint8[224, 224, 3], "label": 7}
       dict("image", "label"), array uint8[224, 224, 3] at byte 0 of block 0, other
@@ -49,16 +50,25 @@ def flatten(value: Any, parts: list[Any], arrays: list[Array], others: list[Any]
             parts.append(_OTHER)
             others.append(value)
         else:
-            parts.append((_ARRAY, dtype, value.shape))
-            arrays.append(value)
+            shape = value.shape
+            if len(shape) > 1 and value.flags.fnc:
+                parts.append((_ARRAY, dtype, shape, "F"))
+                arrays.append(value.T)  # The same bytes, as everything else here wants them.
+            else:
+                parts.append((_ARRAY, dtype, shape, "C"))
+                arrays.append(value)
     elif kind is dict and _has_plain_keys(value):
         if follows_jax():  # `tree` says why the order of the keys depends on it.
             value = dict(sorted(value.items(), key=_key))
         parts.append((_DICT, *value))
         for item in value.values():
             # As for any value, without a call for each of many arrays.
-            if type(item) is _NDARRAY and not item.dtype.hasobject:
-                parts.append((_ARRAY, item.dtype, item.shape))
+            if (
+                type(item) is _NDARRAY
+                and not item.dtype.hasobject
+                and not (item.ndim > 1 and item.flags.fnc)
+            ):
+                parts.append((_ARRAY, item.dtype, item.shape, "C"))
                 arrays.append(item)
             else:
                 flatten(item, parts, arrays, others)
@@ -153,11 +163,15 @@ class Rebuilder:
     def __init__(self, parts: Parts, places: tuple[Place, ...]) -> None:
         arrays = [part for part in parts if type(part) is tuple and part[0] == _ARRAY]
         self._arrays = [
-            (shape, dtype, block, offset)
-            for (_, dtype, shape), (block, offset) in zip(arrays, places, strict=True)
+            (shape, dtype, block, offset, order)
+            for (_, dtype, shape, order), (block, offset) in zip(arrays, places, strict=True)
         ]
         self._fields: list[str] = []
-        if len(arrays) >= _MANY and len({block for block, _ in places}) == 1:
+        if (
+            len(arrays) >= _MANY
+            and len({block for block, _ in places}) == 1
+            and all(order == "C" for *_, order in self._arrays)
+        ):
             self._as_fields()
         self._build = _builder(iter(parts))
 
@@ -167,8 +181,8 @@ class Rebuilder:
             self._record = np.dtype(
                 {
                     "names": [str(number) for number in range(len(self._arrays))],
-                    "formats": [(dtype, shape) for shape, dtype, _, _ in self._arrays],
-                    "offsets": [offset for _, _, _, offset in self._arrays],
+                    "formats": [(dtype, shape) for shape, dtype, _, _, _ in self._arrays],
+                    "offsets": [offset for _, _, _, offset, _ in self._arrays],
                 }
             )
         except (TypeError, ValueError):
@@ -182,8 +196,8 @@ class Rebuilder:
             arrays = [record[field] for field in self._fields]
         else:
             arrays = [
-                _NDARRAY(shape, dtype, blocks[block], offset)
-                for shape, dtype, block, offset in self._arrays
+                _NDARRAY(shape, dtype, blocks[block], offset, None, order)
+                for shape, dtype, block, offset, order in self._arrays
             ]
         return self._build(iter(arrays), iter(others))
 

@@ -12,6 +12,7 @@ import mmap
 import os
 import sys
 from collections.abc import Sequence
+from io import FileIO
 from typing import Any, Literal
 
 Kind = Literal["memfd", "unlinked", "named"]
@@ -74,25 +75,62 @@ def create(kind: Kind, nbytes: int, name: str | None = None) -> tuple[mmap.mmap,
     return memory, handle
 
 
-def create_filled(kind: Kind, pieces: Sequence[tuple[int, Any]], nbytes: int) -> Handle:
-    """Make shared memory and write `pieces` into it, each with the byte where it starts.
+class OwnedFile(FileIO):
+    """A file that is closed, without complaint, when nobody has it any more.
 
-    The caller has the descriptor to close, or the name to `forget`.
+    A mere descriptor would stay open if an exception out of a signal handler came before somebody
+    is there to close it.
     """
-    if kind == "memfd":
-        descriptor = os.memfd_create("wholegrain", os.MFD_CLOEXEC)
-        os.ftruncate(descriptor, nbytes)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def anonymous_file(name: str) -> FileIO:
+    """Make a file that exists in memory only."""
+    return OwnedFile(os.memfd_create(name, os.MFD_CLOEXEC), "r+")
+
+
+class Filled:
+    """Shared memory with content, until this is closed or let go of.
+
+    Args:
+        kind: What kind of memory.
+        pieces: What to write into it, each with the byte where it starts.
+        nbytes: How large it is.
+    """
+
+    def __init__(self, kind: Kind, pieces: Sequence[tuple[int, Any]], nbytes: int) -> None:
+        self._file: FileIO | None = None
+        self.handle: Handle = -1
+        """The descriptor, or the name; to be passed on, not to be closed."""
+        self._owner = os.getpid()
+        if kind != "memfd":
+            shared, self.handle = create(kind, nbytes)
+            if isinstance(self.handle, int):
+                self._file = OwnedFile(self.handle, "r+")
+            for start, piece in pieces:
+                data = memoryview(piece).cast("B")
+                shared[start : start + len(data)] = data
+            return
+        self._file = anonymous_file("wholegrain")
+        self.handle = self._file.fileno()
+        os.ftruncate(self.handle, nbytes)
         for start, piece in pieces:
             rest = memoryview(piece).cast("B")
             while rest:  # A write of fresh memory is quicker than a fault for each page.
-                written = os.pwrite(descriptor, rest, start)
+                written = os.pwrite(self.handle, rest, start)
                 start, rest = start + written, rest[written:]
-        return descriptor
-    shared, handle = create(kind, nbytes)
-    for start, piece in pieces:
-        data = memoryview(piece).cast("B")
-        shared[start : start + len(data)] = data
-    return handle
+
+    def close(self) -> None:
+        """Close the descriptor, or remove the name; who has the memory open keeps it."""
+        if self._file is not None:
+            self._file.close()
+        elif isinstance(self.handle, str) and self._owner == os.getpid():
+            forget(self.handle)
+
+    def __del__(self) -> None:
+        self.close()
 
 
 def attach(handle: Handle, nbytes: int, *, private: bool = False) -> mmap.mmap:

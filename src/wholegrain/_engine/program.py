@@ -71,26 +71,36 @@ class Part:
 
 
 class ProgramCopy:
-    """Where a worker finds a program: in the message, in memory it inherits or in shared memory."""
+    """Where a worker finds a program.
+
+    Args:
+        pickle_nbytes: The size of the pickle.
+        parts: What the pickle left out.
+        inline: All of it, in the message.
+        shared: Shared memory with all of it; without objects, if those are kept elsewhere.
+        kept: The number of the objects, which the worker inherits.
+    """
 
     def __init__(
         self,
         pickle_nbytes: int,
         parts: tuple[Part, ...],
         inline: bytes | None = None,
-        region: int | None = None,
         shared: memory.Handle | None = None,
+        kept: int | None = None,
     ) -> None:
         self.pickle_nbytes = pickle_nbytes
         self.parts = parts
         self.inline = inline
-        self.region = region
         self.shared = shared
+        self.kept = kept
 
     @property
     def nbytes(self) -> int:
-        """How much memory it takes, if everything lies in one piece."""
-        return aligned(self.pickle_nbytes) + sum(aligned(part.nbytes) for part in self.parts)
+        """How much memory it takes, without objects that are kept elsewhere."""
+        return aligned(self.pickle_nbytes) + sum(
+            aligned(part.nbytes) for part in self.parts if self.kept is None or not part.is_object
+        )
 
 
 class Program:
@@ -155,11 +165,11 @@ class Program:
         self,
         *,
         inline: bytes | None = None,
-        region: int | None = None,
         shared: memory.Handle | None = None,
+        kept: int | None = None,
     ) -> ProgramCopy:
         """Say where workers find a copy that was made."""
-        return ProgramCopy(self.pickle_nbytes, self.parts, inline, region, shared)
+        return ProgramCopy(self.pickle_nbytes, self.parts, inline, shared, kept)
 
     def pieces(self, *, objects: bool = True) -> list[tuple[int, Any]]:
         """Return all parts of a copy, with or without objects, and at which byte they start."""

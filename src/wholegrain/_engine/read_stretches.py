@@ -4,8 +4,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple
 
+from wholegrain._core.failure import joined
 from wholegrain._core.types import T
-from wholegrain._engine.read_ahead import Failure, Read, ReadAhead
+from wholegrain._engine.read_ahead import Read, ReadAhead
 
 _KEPT = 64
 
@@ -52,7 +53,7 @@ class ReadStretches(Generic[T]):
         self._end = 0
         self._taken = 0
         # What was read beyond the end of a stretch.
-        self._rest: Sequence[T] | Failure = ()
+        self._rest: Sequence[T] = ()
         self._rest_end = 0
         self._append(start, stop)
         self._current = self._coming.popleft()
@@ -80,13 +81,13 @@ class ReadStretches(Generic[T]):
         self._current = self._coming.popleft()
         return True
 
-    def next_chunk(self) -> tuple[int, Sequence[T] | Failure]:
+    def next_chunk(self) -> tuple[int, Sequence[T]]:
         """Return the position behind the next chunk of the current stretch, and the chunk."""
         if self._taken == self._rest_end:
             self._rest_end, self._rest = self._reader.next_chunk()
         end = min(self._rest_end, self._current.end)
         chunk = self._rest
-        if not isinstance(chunk, Failure) and end < self._rest_end:
+        if end < self._rest_end:
             count = end - self._taken
             chunk, self._rest = chunk[:count], chunk[count:]
         self._taken = end
@@ -118,4 +119,4 @@ class ReadStretches(Generic[T]):
                 offset = stretch.start - stretch.before
                 start = max(first, stretch.before) + offset
                 parts.append(self._read(start, min(last, stretch.end) + offset))
-        return parts[0] if len(parts) == 1 else [element for part in parts for element in part]
+        return joined(parts)

@@ -21,15 +21,6 @@ _WORTH = 1.05
 Read = Callable[[int, int], Sequence[Any]]
 
 
-class Failure:
-    """Stands for a chunk in which an element could not be read."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
 class Cost:
     """What reading a chunk took."""
 
@@ -63,20 +54,13 @@ class Waits:
         return waits
 
 
-def timed(
-    read: Read, start: int, stop: int, *, alone: bool, catch: type[BaseException] = Exception
-) -> tuple[Sequence[Any] | Failure, Cost]:
+def timed(read: Read, start: int, stop: int, *, alone: bool) -> tuple[Sequence[Any], Cost]:
     """Read a chunk, and what it took; `alone`, as it would have without others on the machine."""
     queued = queued_seconds() if alone else 0.0
     switches = voluntary_switches()
     cpu = time.thread_time()
     wall = time.perf_counter()
-    chunk: Sequence[Any] | Failure
-    try:
-        chunk = read(start, stop)
-    except catch as error:
-        # The frames in the traceback hold the consumer: not longer than they have to.
-        chunk = Failure(error.with_traceback(None))
+    chunk = read(start, stop)
     wall = time.perf_counter() - wall
     cpu = time.thread_time() - cpu
     if alone:

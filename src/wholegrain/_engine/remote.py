@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any, Generic, NoReturn, TypeVar
 
 from wholegrain._core import events
-from wholegrain._engine import messages
+from wholegrain._core.errors import take_no_place
+from wholegrain._engine import forks, messages
 from wholegrain._engine.connection import Connection, WorkerSettings
 from wholegrain._engine.ending import wait_if_exiting
 from wholegrain._engine.pickling import dumps, dumps_by_value
@@ -23,7 +24,13 @@ _log = logging.getLogger("wholegrain")
 # is known which of them was next if it dies again.
 _SINGLY_AFTER_DEATH = 2048
 
+_MOST_LOSSES = 5
+"""How often the process that starts workers may die at one element."""
+
 _MAX_HOLD_BUDGET = 1 << 30
+
+_Decode = Callable[[Any], Any]
+_NO_ELEMENTS: tuple[list[Any], int, _Decode | None] = ([], 0, None)
 
 
 class RemoteIterator(Generic[T]):
@@ -78,22 +85,27 @@ class RemoteIterator(Generic[T]):
         self._connection: Connection | None = None
         # Counts the calls of set_state, so that what the worker sent before can be told apart.
         self._generation = 0
-        # The elements of the current message and how many of them were handed out, the states
-        # after each of them, the state before all of them, and who can decode them.
-        self._elements: list[Any] = []
-        self._marks: list[int | bytes] = []
-        self._nbytes = 0
+        # The elements of the current message, their number and who decodes them. These are one
+        # attribute, and always assigned before `_cursor` and read after it: another thread may
+        # call `close` in the middle of `next`.
+        self._current = _NO_ELEMENTS
+        # How many of them were handed out.
         self._cursor = 0
-        self._count = 0
+        # The states after each of them, the state before all of them, and who sent them.
+        self._marks: list[int | bytes] = []
         self._before: int | bytes | None = None
+        self._nbytes = 0
         self._source: Connection | None = None
-        self._decode: Callable[[Any], Any] | None = None
         # Elements before the current message: in all, and before the process was started.
         self._done = 0
         self._done_by_others = 0
         self._died_at = -1
+        self._losses = (-1, 0)  # Where it is not known how a worker died, and how often.
         self._ended = False
         self._closed = False
+        self._owner = os.getpid()
+        self._left_to_parent = False
+        forks.call_in_child(self, RemoteIterator._leave_to_parent)
         self._report: Any = None
         self.waiting: Callable[[], contextlib.AbstractContextManager[None]] | None = None
         """What to enter while there is nothing to do but to wait for the worker."""
@@ -103,22 +115,24 @@ class RemoteIterator(Generic[T]):
 
     def __next__(self) -> T:
         cursor = self._cursor
-        if cursor == self._count:
+        elements, count, decode = self._current
+        if cursor >= count:
             if self.waiting is None:
-                self._receive()
+                elements, count, decode = self._receive()
             else:
                 with self.waiting():
-                    self._receive()
+                    elements, count, decode = self._receive()
             cursor = 0
-        element = self._elements[cursor]
-        if cursor + 1 == self._count:
-            self._acknowledge()
+        element = elements[cursor]
+        if cursor + 1 == count:
+            self._acknowledge(count)
         self._cursor = cursor + 1
-        if self._decode is None:
+        if decode is None:
             return element  # type: ignore[no-any-return]
         try:
-            return self._decode(element)  # type: ignore[no-any-return]
+            return decode(element)  # type: ignore[no-any-return]
         except Exception as error:
+            self._check_open()
             error.add_note(f"{self._name} made this element, but it could not be received.")
             raise
 
@@ -134,7 +148,9 @@ class RemoteIterator(Generic[T]):
         return pickle.loads(_pickled_state(mark))
 
     def _last_mark(self) -> int | bytes | None:
-        return self._marks[self._cursor - 1] if self._cursor and self._marks else self._before
+        # A slice: an interrupted or closed iterator may have a cursor from another message.
+        marks = self._marks[: self._cursor]
+        return marks[-1] if marks else self._before
 
     def set_state(self, state: Any) -> None:
         """Go on from `state`. A running worker is told, and keeps running."""
@@ -145,7 +161,7 @@ class RemoteIterator(Generic[T]):
         self._done = self._done_by_others = 0
         self._died_at = -1
         self._ended = False
-        if self._connection is not None and not self._connection.is_foreign:
+        if self._connection is not None:
             try:
                 self._connection.reposition(self._generation, pickled)
             except BaseException:
@@ -178,13 +194,10 @@ class RemoteIterator(Generic[T]):
 
     def close(self) -> None:
         """End the process, without waiting for it. Can be called more than once."""
-        self._report = self.report
         self._closed = True
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        self._abandon()
         self._before = self._last_mark()
-        self._drop_elements()
+        self._forget_elements()
         self._settings = None
 
     def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -192,7 +205,15 @@ class RemoteIterator(Generic[T]):
         if not _finalizing() and getattr(self, "_connection", None) is not None:
             self.close()
 
+    def _leave_to_parent(self) -> None:
+        """Let go of the worker in a forked child: it is the parent's. The position stays."""
+        if self._connection is not None:
+            self._left_to_parent = True
+            self.close()
+
     def _check_open(self) -> None:
+        if self._left_to_parent:
+            raise forks.used_in_child_error(self._owner)
         if self._closed:
             raise ValueError(
                 "Trying to advance a closed iterator. Make a new one with `iter(...)`, and give"
@@ -204,26 +225,37 @@ class RemoteIterator(Generic[T]):
         mark = self._marks[-1] if self._marks else self._before
         state = None if mark is None else _pickled_state(mark)
         singly = _SINGLY_AFTER_DEATH if self._died_at >= 0 else 0
+        settings = self._settings
         self._check_open()
-        assert self._settings is not None
-        self._connection = Connection(self._settings, self._generation, state, singly)
-        self._done_by_others = self._done + self._count
-        return self._connection
+        assert settings is not None
+        connection = self._connection = Connection(settings, self._generation, state, singly)
+        self._done_by_others = self._done + self._current[1]
+        if self._closed:  # By another thread, which did not see this one.
+            self._abandon()
+            self._check_open()
+        return connection
 
     def _drop_elements(self) -> None:
-        if self._source is not None and self._decode is not None:
-            for record in self._elements[self._cursor :]:
+        """Forget the current message, and give its slots back."""
+        elements, _, decode = self._current
+        if self._source is not None and decode is not None:
+            for record in elements[self._cursor :]:
                 self._source.discard(record)
-        self._elements, self._marks = [], []
-        self._cursor = self._count = 0
-        self._source = self._decode = None
+        self._forget_elements()
 
-    def _acknowledge(self) -> None:
+    def _forget_elements(self) -> None:
+        self._current = _NO_ELEMENTS
+        self._cursor = 0
+        self._marks = []
+        self._source = None
+
+    def _acknowledge(self, count: int) -> None:
         """Tell the worker that the last element of a message is being handed out."""
-        if self._connection is not None and self._connection is self._source:
+        connection = self._connection
+        if connection is not None and connection is self._source:
             try:
-                taken = self._done + self._count - self._done_by_others
-                self._connection.acknowledge(self._generation, taken, self._nbytes)
+                taken = self._done + count - self._done_by_others
+                connection.acknowledge(self._generation, taken, self._nbytes)
             except BaseException:
                 self._abandon()
                 raise
@@ -232,14 +264,34 @@ class RemoteIterator(Generic[T]):
             # would not be let go before the next garbage collection, nor would the worker.
             self._initial_state = None
 
-    def _receive(self) -> None:
-        """Wait for the next message with elements."""
+    def _receive(self) -> tuple[list[Any], int, _Decode | None]:
+        """Wait for the next message with elements; return what `_current` is then."""
+        try:
+            connection, message = self._next_message()
+        except Exception as error:
+            take_no_place(error)
+            raise
+        kind = message[0]
+        if kind == messages.END:
+            self._ended = True
+            raise StopIteration
+        if kind == messages.ERROR:
+            self._raise(connection, *message[2:])
+        decode = connection.decode if kind == messages.RECORDS else None
+        current = self._take_over(connection, decode, *message[3:])
+        if self._closed:  # By another thread, before there was something to forget.
+            self._forget_elements()
+            self._check_open()
+        return current
+
+    def _next_message(self) -> tuple[Connection, Any]:
+        """Wait for what the worker says of where the iterator is to go on."""
         self._check_open()
         if self._ended:
             raise StopIteration
         while True:
             connection = self._connection
-            if connection is None or connection.is_foreign:
+            if connection is None:
                 connection = self._connect()
             event = events.begin_wait("ProcessPrefetchDatasetIterator._receive", self._name)
             try:
@@ -247,61 +299,61 @@ class RemoteIterator(Generic[T]):
             except EOFError:
                 self._replace(connection)
                 continue
-            except BaseException:
-                # Interrupted, perhaps in the middle of a message.
+            except BaseException as error:
+                # Interrupted, perhaps in the middle of a message; or closed by another thread.
                 self._abandon()
+                if isinstance(error, Exception):
+                    self._check_open()
                 raise
             finally:
                 events.end(event)
-            kind, generation = message[0], message[1]
-            if generation != self._generation:
-                if kind == messages.RECORDS:
-                    for record in message[3]:
-                        connection.discard(record)
-            elif kind == messages.END:
-                self._ended = True
-                raise StopIteration
-            elif kind == messages.ERROR:
-                self._raise(*message[2:])
-            else:
-                self._take_over(connection, *message[3:])
-                self._decode = connection.decode if kind == messages.RECORDS else None
-                return
+            if message[1] == self._generation:
+                return connection, message
+            if message[0] == messages.RECORDS:
+                for record in message[3]:
+                    connection.discard(record)
+            elif message[0] == messages.ERROR and message[4]:
+                # It could not go to a state that is not wanted any more, and goes nowhere else.
+                self._abandon()
 
     def _take_over(
         self,
         connection: Connection,
+        decode: _Decode | None,
         elements: list[Any],
         marks: list[int | bytes],
         nbytes: int = messages.TAKEN_TOGETHER_BYTES,
-    ) -> None:
+    ) -> tuple[list[Any], int, _Decode | None]:
         if self._marks:
             self._before = self._marks[-1]
-        self._done += self._count
-        self._elements, self._marks, self._nbytes = elements, marks, nbytes
-        self._cursor, self._count = 0, len(elements)
+        self._done += self._current[1]
+        self._marks, self._nbytes = marks, nbytes
         self._source = connection
+        current = self._current = elements, len(elements), decode
+        self._cursor = 0
+        return current
 
-    def _raise(self, packed: bytes, mark: int | bytes | None, is_fatal: bool) -> NoReturn:
+    def _raise(
+        self, connection: Connection, packed: bytes, mark: int | bytes | None, is_fatal: bool
+    ) -> NoReturn:
         """Raise an exception that came from the worker."""
-        number = self._done + self._count
-        pid = self.worker_pid
+        pid = connection.worker_pid
+        where = ""
         if is_fatal:
             self._abandon()
-            where = "while it was being set up"
+            where = " while it was being set up"
         else:
             if mark is None:
                 mark = self._marks[-1] if self._marks else self._before
-            assert self._connection is not None
-            self._take_over(self._connection, [None], [] if mark is None else [mark])
-            self._decode = None
-            self._acknowledge()
+            self._take_over(connection, None, [None], [] if mark is None else [mark])
+            self._acknowledge(1)
             self._cursor = 1
-            where = f"while it was making its element {number}"
         from wholegrain._engine.failures import unpack_error  # Few come here.
 
         error = unpack_error(packed)
-        error.add_note(f"{self._name} (process {pid}) raised this {where}.")
+        error.add_note(f"{self._name} (process {pid}) raised this{where}.")
+        if is_fatal:
+            take_no_place(error)
         raise error
 
     def _abandon(self) -> None:
@@ -322,11 +374,14 @@ class RemoteIterator(Generic[T]):
         pid = connection.worker_pid
         self._abandon()
         self._check_open()
-        position = self._done + self._count
-        if self._died_at == position:
+        position = self._done + self._current[1]
+        if code is None and self._note_loss(position):
+            pass  # All workers died, with the process that starts them: no element is to blame.
+        elif self._died_at == position:
             self._died_at = -1
             raise RuntimeError(self._describe_death(code, report, position)) from None
-        self._died_at = position
+        else:
+            self._died_at = position
         from wholegrain._engine.failures import describe_exit
 
         _log.warning(
@@ -338,6 +393,12 @@ class RemoteIterator(Generic[T]):
             position,
             f"\n{report}" if report else "",
         )
+
+    def _note_loss(self, position: int) -> bool:
+        """Note that it is not known how a worker died; say whether that may well be."""
+        last, count = self._losses
+        self._losses = position, count + 1 if last == position else 1
+        return self._losses[1] <= _MOST_LOSSES
 
     def _describe_death(self, code: int | None, report: str, position: int) -> str:
         from wholegrain._engine.failures import describe_exit

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from wholegrain._core.types import NDArray
-from wholegrain._engine import memory
+from wholegrain._engine import forks, memory
 
 Bytes = NDArray[np.uint8]
 
@@ -40,7 +40,7 @@ def slot_size(nbytes: int) -> int:
 class _Segment:
     """Slots of one size, in one piece of shared memory."""
 
-    __slots__ = ("free", "fresh", "memory", "number", "size", "slots")
+    __slots__ = ("free", "fresh", "given_up", "memory", "number", "size", "slots")
 
     def __init__(self, number: int, memory: mmap.mmap, size: int, count: int) -> None:
         self.number = number
@@ -51,6 +51,7 @@ class _Segment:
         ]
         self.free = count
         self.fresh = set(range(count))
+        self.given_up = 0
 
 
 class Arena:
@@ -102,16 +103,45 @@ class Arena:
         """Make a slot free for the next element."""
         segment = self._segments[slot >> _PLACE_BITS]
         segment.free += 1
+        if segment.given_up:
+            self._used_bytes -= segment.size
+            self._drop_if_unused(segment)
+            return
         self._free[segment.size].append(slot)
         self._free_bytes += segment.size
         self._used_bytes -= segment.size
         if self._free_bytes > 2 * self._used_bytes + _SPARE:
             self._shrink(segment)
 
+    def give_up(self, slot: SlotId) -> None:
+        """Never use a slot again, which a fork of the consumer may see.
+
+        Nor any other of the same memory: when none of its slots is in use here or there, it is
+        returned to the system, which keeps it as long as anyone has it mapped.
+        """
+        segment = self._segments[slot >> _PLACE_BITS]
+        if not segment.given_up:
+            self._keep_from_use(segment)
+        segment.given_up += 1
+        self._used_bytes -= segment.size
+        self._drop_if_unused(segment)
+
+    def _keep_from_use(self, segment: _Segment) -> None:
+        free = self._free[segment.size]
+        self._free[segment.size] = [s for s in free if s >> _PLACE_BITS != segment.number]
+        self._free_bytes -= segment.size * segment.free
+
+    def _drop_if_unused(self, segment: _Segment) -> None:
+        if segment.free + segment.given_up == len(segment.slots):
+            del self._segments[segment.number]
+            self._retire(segment.number)
+
     def _grow(self, size: int) -> list[SlotId]:
         # By half of what there is, so that the number of segments, each of which may cost a
         # descriptor, stays small.
-        existing = sum(len(s.slots) for s in self._segments.values() if s.size == size)
+        existing = sum(
+            len(s.slots) for s in self._segments.values() if s.size == size and not s.given_up
+        )
         count = max(1, _SMALL_SEGMENT // size, existing // 2)
         count = max(1, min(count, _LARGEST_SEGMENT // size))
         number, self._next_number = self._next_number, self._next_number + 1
@@ -140,11 +170,8 @@ class Arena:
             self._drop(segment)
 
     def _drop(self, segment: _Segment) -> None:
-        kept = [slot for slot in self._free[segment.size] if slot >> _PLACE_BITS != segment.number]
-        self._free[segment.size] = kept
-        self._free_bytes -= segment.size * len(segment.slots)
-        del self._segments[segment.number]
-        self._retire(segment.number)
+        self._keep_from_use(segment)
+        self._drop_if_unused(segment)
 
 
 def _segment_name(name: str, number: int) -> str:
@@ -168,15 +195,25 @@ class Slot(np.ndarray[tuple[int], np.dtype[np.uint8]]):
 
 
 class SlotViews:
-    """The consumer's side: views of a worker's slots, and which of them came free."""
+    """The consumer's side: views of a worker's slots, and which of them came free.
+
+    A fork of the consumer's process sees the slots that are in its hands then, and keeps seeing
+    them when the consumer has let go of them: those are given up, and never written again.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._next_number = 0
         self._segments: dict[int, tuple[mmap.mmap, int]] = {}
         self._released: deque[SlotId] = deque()
+        self._open: set[SlotId] = set()
+        self._forked: set[SlotId] = set()
         self.held_bytes = 0
         """Memory of slots that are in the consumer's hands."""
+        forks.call_in_parent(self, SlotViews._note_fork)
+
+    def _note_fork(self) -> None:
+        self._forked |= self._open
 
     def add(self, number: int, size: int, count: int, handle: memory.Handle) -> None:
         """Map memory that the worker announced."""
@@ -200,6 +237,7 @@ class SlotViews:
         view = np.ndarray.__new__(Slot, (size,), np.uint8, shared, offset)
         view.released = self._released
         view.number = slot
+        self._open.add(slot)
         self.held_bytes += size
         return view
 
@@ -212,11 +250,17 @@ class SlotViews:
         self.held_bytes += self._segments[slot >> _PLACE_BITS][1]
         self._released.append(slot)
 
-    def take_released(self) -> list[SlotId]:
-        """Return the slots that came free since the last call."""
+    def take_released(self) -> tuple[list[SlotId], list[SlotId]]:
+        """Return the slots that came free since the last call, and those that were given up."""
         released: list[SlotId] = []
+        given_up: list[SlotId] = []
         while self._released:
             slot = self._released.popleft()
+            self._open.discard(slot)
             self.held_bytes -= self._segments[slot >> _PLACE_BITS][1]
-            released.append(slot)
-        return released
+            if slot in self._forked:
+                self._forked.remove(slot)
+                given_up.append(slot)
+            else:
+                released.append(slot)
+        return released, given_up

@@ -8,7 +8,6 @@ import _socket
 import contextlib
 import marshal
 import os
-import threading
 import time
 from collections.abc import Sequence
 
@@ -38,6 +37,7 @@ _ALSO = (
     "wholegrain._engine.channel",
     "wholegrain._engine.failures",
     "wholegrain._engine.fork_server",
+    "wholegrain._engine.forks",
     "wholegrain._engine.layout",
     "wholegrain._engine.memory",
     "wholegrain._engine.messages",
@@ -56,12 +56,24 @@ _ALSO = (
     "linecache",
     "logging",
     "mmap",
+    "resource",
     "select",
     "string",
     "traceback",
     "uuid",
 )
 _PATIENCE_S = 2.0
+
+_forgotten: list[int] = []
+"""Processes that have been told to end, and that nobody has waited for."""
+
+
+def _reap_forgotten() -> None:
+    for pid in _forgotten[:]:
+        with contextlib.suppress(ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                continue
+        _forgotten.remove(pid)
 
 
 class ServerProcess:
@@ -72,9 +84,12 @@ class ServerProcess:
     """
 
     def __init__(self, preload: Sequence[str]) -> None:
+        _reap_forgotten()
+        self.pid = 0
+        self._running = True
         # Whole messages in order, with descriptors: requests need no framing, nor a lock.
-        ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-        try:
+        self.socket, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        with contextlib.closing(theirs):
             program = command(_SERVE, str(os.getpid()), ",".join(preload))
             self.pid = os.posix_spawn(
                 program[0],
@@ -84,39 +99,40 @@ class ServerProcess:
                 file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)],
                 # Ctrl-C in the terminal is for the main process to handle.
                 setpgroup=0,
+                # What this thread does not want to hear of, workers and their starter have to.
+                setsigmask=(),
             )
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        self._socket = ours
-        self._running = True
-        self._lock = threading.Lock()
         self._send_places(_PACKAGES.union(name.partition(".")[0] for name in preload))
 
-    def take_socket(self) -> int:
-        """Return the descriptor of the socket for requests, which is the caller's from now on."""
-        return self._socket.detach()
+    def __del__(self) -> None:
+        # Interrupted, or for other credentials than this process has now. Without the socket the
+        # process ends, and whoever starts the next one waits for it.
+        self.socket.close()
+        if self.pid and self._running:
+            _forgotten.append(self.pid)
 
     def close(self) -> None:
-        """End it, if nobody has taken its socket."""
-        self._socket.close()
+        """End it."""
+        self.socket.close()
         self.wait()
+
+    def disown(self) -> None:
+        """Forget it in a forked child, which has no children yet."""
+        self._running = False
 
     def is_running(self) -> bool:
         """Whether it has not ended."""
-        with self._lock:
-            if self._running:
-                try:
-                    self._running = os.waitpid(self.pid, os.WNOHANG)[0] == 0
-                except ChildProcessError:  # Somebody else has waited for all children.
-                    self._running = False
-            return self._running
+        if self._running:
+            try:
+                self._running = os.waitpid(self.pid, os.WNOHANG)[0] == 0
+            except ChildProcessError:  # Somebody else has waited for it, or for all children.
+                self._running = False
+        return self._running
 
     def kill(self) -> None:
         """End it now."""
-        with contextlib.suppress(ProcessLookupError):
+        # It may run as a user that this process has been and is no more.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(self.pid, 9)
 
     def wait(self) -> None:
@@ -137,6 +153,6 @@ class ServerProcess:
         # If it has ended already, whoever asks it for something will find out.
         with contextlib.suppress(ConnectionError):
             try:
-                self._socket.send(marshal.dumps((code, places)), _socket.MSG_DONTWAIT)
+                self.socket.send(marshal.dumps((code, places)), _socket.MSG_DONTWAIT)
             except OSError:  # Too long, for this system. It will find them by itself.
-                self._socket.send(marshal.dumps((code, {})))
+                self.socket.send(marshal.dumps((code, {})))

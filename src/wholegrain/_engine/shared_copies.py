@@ -1,37 +1,41 @@
 """Programs in memory that all workers see."""
 
-import os
 import threading
 import weakref
 
 from wholegrain._engine import memory
-from wholegrain._engine.program import Program, ProgramCopy
+from wholegrain._engine.program import Program
 
 
 class SharedCopies:
-    """Copies of programs in shared memory, as long as the programs live."""
+    """Copies of programs in shared memory, as long as the programs live.
 
-    def __init__(self, kind: memory.Kind) -> None:
+    Args:
+        kind: What kind of shared memory to use.
+        objects: Whether the `bytes` of a program are in its copy.
+    """
+
+    def __init__(self, kind: memory.Kind, *, objects: bool) -> None:
         self._kind: memory.Kind = kind
+        self._objects = objects
         self._lock = threading.Lock()
-        self._handles: weakref.WeakKeyDictionary[Program, memory.Handle] = (
+        self._copies: weakref.WeakKeyDictionary[Program, memory.Filled] = (
             weakref.WeakKeyDictionary()
         )
 
-    def copy(self, program: Program) -> tuple[ProgramCopy, list[int]]:
-        """Return where workers find `program`, and descriptors to be sent along."""
+    def copy(self, program: Program) -> tuple[memory.Handle, list[int]]:
+        """Return the handle of a copy of `program`, and descriptors to be sent along."""
         with self._lock:
-            handle = self._handles.get(program)
-            if handle is None:
-                handle = memory.create_filled(self._kind, program.pieces(), program.nbytes)
-                self._handles[program] = handle
-                weakref.finalize(program, _let_go, handle, os.getpid())
-        copy = program.copy_at(shared=handle)
-        return copy, [handle] if isinstance(handle, int) else []
+            filled = self._copies.get(program)
+            if filled is None:
+                nbytes = program.nbytes if self._objects else program.nbytes_without_objects
+                pieces = program.pieces(objects=self._objects)
+                filled = self._copies[program] = memory.Filled(self._kind, pieces, nbytes)
+        handle = filled.handle
+        return handle, [handle] if isinstance(handle, int) else []
 
-
-def _let_go(handle: memory.Handle, pid: int) -> None:
-    if isinstance(handle, int):
-        os.close(handle)
-    elif pid == os.getpid():
-        memory.forget(handle)
+    def close(self) -> None:
+        """Let go of all copies."""
+        for filled in list(self._copies.values()):
+            filled.close()
+        self._copies.clear()

@@ -29,6 +29,13 @@ class _SpawnedWorker:
         self._process = process
         self._launcher = launcher
 
+    @property
+    def starter_pid(self) -> int | None:
+        return None
+
+    def start_error(self) -> OSError | None:
+        return None  # Then there is no worker.
+
     def exit_code(self) -> int | None:
         self._process.kill()
         return self._process.wait()
@@ -43,13 +50,17 @@ class SpawnLauncher:
 
     def __init__(self) -> None:
         self.memory_kind = memory.choose_kind()
-        self._shared = SharedCopies(self.memory_kind)
+        self._shared = SharedCopies(self.memory_kind, objects=True)
         self._pid = os.getpid()
         self._ending: set[subprocess.Popen[bytes]] = set()
 
     @property
     def is_alive(self) -> bool:
         return self._pid == os.getpid()
+
+    @property
+    def is_current(self) -> bool:
+        return True
 
     def start(self) -> WorkerProcess:
         ours, theirs = socket.socketpair()
@@ -72,7 +83,8 @@ class SpawnLauncher:
     def copy(self, program: Program) -> tuple[ProgramCopy, list[int]]:
         if program.inline is not None:
             return program.copy_at(inline=program.inline), []
-        return self._shared.copy(program)
+        shared, descriptors = self._shared.copy(program)
+        return program.copy_at(shared=shared), descriptors
 
     def bury(self, process: subprocess.Popen[bytes]) -> None:
         """See to it that a worker ends, which has been told so."""
@@ -91,6 +103,7 @@ class SpawnLauncher:
     def close(self) -> None:
         for process in list(self._ending):
             self._wait(process)
+        self._shared.close()
 
     def disown(self) -> None:
         for process in self._ending:

@@ -13,14 +13,16 @@ Nothing runs in the background here: when the consumer comes for elements, what 
 taken in, and workers are given as much as keeps them busy until it comes again.
 """
 
+import contextlib
 import os
 import pickle
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from wholegrain._engine import messages
+from wholegrain._core.errors import take_no_place
+from wholegrain._engine import forks, messages
 from wholegrain._engine.connection import Connection
 from wholegrain._engine.crew import Crew, Member, Stretch
 from wholegrain._engine.ending import wait_if_exiting
@@ -28,6 +30,8 @@ from wholegrain._engine.failures import unpack_error
 from wholegrain._engine.pickling import dumps
 
 T = TypeVar("T")
+
+_Current = tuple[list[Any], int, Callable[[Any], Any] | None]
 
 _STRETCH_S = 10e-3
 """A stretch is made so long that it takes about so much time to make."""
@@ -78,6 +82,8 @@ class StretchedIterator(Generic[T]):
         self._buffer_size = buffer_size
         self._closed = False
         self._owner = os.getpid()
+        self._left_to_parent = False
+        forks.call_in_child(self, StretchedIterator._leave_to_parent)
         # Measured: seconds and bytes of an element, and how long the consumer stays away.
         self._seconds: float | None = None
         self._nbytes = 1.0
@@ -99,12 +105,13 @@ class StretchedIterator(Generic[T]):
         self._orphans: deque[Stretch] = deque()
         self._numbers: dict[int, Stretch] = {}
         self._given = 0  # Before the current message.
-        self._elements: list[Any] = []
-        self._marks: list[int | bytes] = []
-        self._decode: Callable[[Any], Any] | None = None
-        self._source: Connection | None = None
+        # The elements of the current message, their number and who decodes them. These are one
+        # attribute, and always assigned before `_cursor` and read after it: another thread may
+        # call `close` in the middle of `next`.
+        self._current: _Current = ([], 0, None)
         self._cursor = 0
-        self._count = 0
+        self._marks: list[int | bytes] = []
+        self._source: Connection | None = None
 
     # Elements.
 
@@ -113,21 +120,40 @@ class StretchedIterator(Generic[T]):
 
     def __next__(self) -> T:
         cursor = self._cursor
-        if cursor == self._count:
-            self._next_message()
+        elements, count, decode = self._current
+        if cursor >= count:
+            elements, count, decode = self._next_message()
             cursor = 0
         self._cursor = cursor + 1
-        element = self._elements[cursor]
-        if self._decode is None:
+        element = elements[cursor]
+        if decode is None:
             return element  # type: ignore[no-any-return]
         try:
-            return self._decode(element)  # type: ignore[no-any-return]
+            return decode(element)  # type: ignore[no-any-return]
         except Exception as error:
+            self._check_open()
             error.add_note("A worker made this element, but it could not be received.")
             raise
 
-    def _next_message(self) -> None:
-        """Move on to the next elements."""
+    def _next_message(self) -> _Current:
+        """Move on to the next elements; return what `_current` is then."""
+        while True:
+            try:
+                head = self._next_arrived()
+                arrived = head.arrived.popleft()
+            except Exception as error:
+                self._check_open()  # Another thread may have closed it in the middle.
+                take_no_place(error)
+                raise
+            current = self._take_over(head, *arrived)
+            if self._closed:
+                self._stand_at(self._base)
+                self._check_open()
+            if current is not None:
+                return current
+
+    def _next_arrived(self) -> Stretch:
+        """Wait until something has arrived for the first stretch; return that."""
         self._check_open()
         if self._ended:
             raise StopIteration
@@ -140,8 +166,7 @@ class StretchedIterator(Generic[T]):
             head = self._stretches[0] if self._stretches else None
             if head is not None and head.arrived:
                 self._left_at = time.perf_counter()
-                self._take_over(head, *head.arrived.popleft())
-                return
+                return head
             if head is not None and head.death is not None:
                 death, head.death = head.death, None
                 self._orphans.appendleft(head)
@@ -153,16 +178,19 @@ class StretchedIterator(Generic[T]):
 
     def _take_over(
         self, head: Stretch, connection: Connection, kind: int, items: Any, marks: Any
-    ) -> None:
-        self._given += self._count
-        self._source, self._cursor = connection, 0
-        self._decode = connection.decode if kind == messages.RECORDS else None
+    ) -> _Current | None:
+        self._given += self._current[1]
+        self._source = connection
         if kind == messages.ERROR:
-            self._elements, self._marks, self._count = [], [], 0
+            self._current = [], 0, None
+            self._cursor, self._marks = 0, []
             self._raise(head, items, marks)
-            return
-        self._elements, self._marks, self._count = items, marks, len(items)
+            return None
+        decode = connection.decode if kind == messages.RECORDS else None
+        current = self._current = items, len(items), decode
+        self._cursor, self._marks = 0, marks
         self._crew.note_given(len(items))
+        return current
 
     def _raise(self, head: Stretch, packed: bytes | None, mark: int | bytes) -> None:
         """Raise what a worker raised in an element's place, or go where it says it is."""
@@ -176,7 +204,6 @@ class StretchedIterator(Generic[T]):
                 raise StopIteration
             self._go_on_from(found["state"])
         if packed is None:
-            self._next_message()
             return
         error = unpack_error(packed)
         error.add_note(f"Worker {head.made_by} (process {head.made_by_pid}) raised this.")
@@ -203,8 +230,9 @@ class StretchedIterator(Generic[T]):
         self._stand_at(state)
 
     def _discard_all(self) -> None:
-        if self._decode is not None and self._source is not None:
-            for record in self._elements[self._cursor :]:
+        elements, _, decode = self._current
+        if decode is not None and self._source is not None:
+            for record in elements[self._cursor :]:
                 self._source.discard(record)
         for stretch in self._stretches:
             for connection, kind, items, _ in stretch.arrived:
@@ -222,13 +250,23 @@ class StretchedIterator(Generic[T]):
 
     def close(self) -> None:
         """End the workers, without waiting for them. Can be called more than once."""
-        if not self._closed:
+        if self._closed:
+            return
+        with contextlib.suppress(Exception):  # It may have been interrupted at any point.
             self._base = self.get_state()
-            self._closed = True
-            self._crew.close()
-            self._stand_at(self._base)
+        self._closed = True
+        self._crew.close()
+        self._stand_at(self._base)
+
+    def _leave_to_parent(self) -> None:
+        """Let go of the workers in a forked child: they are the parent's. The position stays."""
+        if self._crew.members:
+            self._left_to_parent = True
+            self.close()
 
     def _check_open(self) -> None:
+        if self._left_to_parent:
+            raise forks.used_in_child_error(self._owner)
         if self._closed:
             raise ValueError(
                 "Trying to advance a closed iterator. Make a new one with `iter(...)`, and give"
@@ -237,9 +275,6 @@ class StretchedIterator(Generic[T]):
 
     def _pump(self) -> None:
         """Take in what has arrived, and deal out what there is room for."""
-        if self._owner != os.getpid():
-            self._owner = os.getpid()
-            self._disown(self._crew.leave_to_parent())
         for member in self._crew.ready(0):
             self._receive(member)
         self._deal()
@@ -254,9 +289,12 @@ class StretchedIterator(Generic[T]):
 
     def _receive(self, member: Member) -> None:
         connection = member.connection
+        member.heard_at = time.perf_counter()
         try:
             while (message := connection.receive_arrived()) is not None:
                 self._take(member, message)
+                if not connection.is_open:  # It was of no use.
+                    return
         except EOFError:
             if not connection.is_open:
                 wait_if_exiting()
@@ -289,7 +327,8 @@ class StretchedIterator(Generic[T]):
         stretch = self._numbers.get(number)
         connection = member.connection
         if kind == messages.ERROR and message[4]:
-            self._give_up(member, message[2])
+            self._give_up(member, message[2], is_old=bool(number) and stretch is None)
+            return
         if not member.is_set_up:
             self._crew.note_set_up(member)
         if stretch is None:  # From before the last call of `set_state`.
@@ -319,10 +358,15 @@ class StretchedIterator(Generic[T]):
         nbytes = connection.nbytes_of(items[0], kind)
         self._nbytes = max(nbytes, self._nbytes + 0.2 * (nbytes - self._nbytes))
 
-    def _give_up(self, member: Member, packed: bytes) -> NoReturn:
-        """Raise what a worker raised while it was being set up."""
+    def _give_up(self, member: Member, packed: bytes, is_old: bool) -> None:
+        """Raise what a worker raised while it was being set up, or was to go to a state.
+
+        Unless that was before the last call of `set_state`: the worker is of no use all the same.
+        """
         index, pid = member.index, member.connection.worker_pid
         self._disown(self._crew.dismiss(member))
+        if is_old:
+            return
         error = unpack_error(packed)
         error.add_note(f"Worker {index} (process {pid}) raised this while it was being set up.")
         raise error

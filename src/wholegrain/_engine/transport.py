@@ -39,6 +39,9 @@ Rest = bytes | tuple[bytes, list[Span]] | None
 Record = tuple[int, tuple[Block, ...], Rest]
 """An element in a message: the number of its layout, its blocks, the rest."""
 
+Arrived = tuple[Rebuilder, tuple[Block, ...], Rest]
+"""An element in a message that has arrived, with the layout itself."""
+
 INLINE_BYTES = 1 << 14
 """Smaller elements travel in the message: cheaper than looking after a slot."""
 
@@ -181,6 +184,7 @@ class Encoder:
     def _add_layout(self, key: Parts, copied: list[Array]) -> Packing:
         if len(self._packings) >= _MAX_LAYOUTS:
             self._packings.clear()  # Shapes that do not come again; those that do are sent again.
+        # Used again when no record can be on its way that means the layout before.
         packing = Packing(self._next_number % (2 * _MAX_LAYOUTS), copied)
         self._next_number += 1
         count = count_arrays(key)
@@ -239,19 +243,26 @@ class Decoder:
         self._budget = budget
         self._layouts: dict[int, Rebuilder] = {}
 
-    def add_layout(self, number: int, pickled: bytes) -> None:
-        """Learn a layout before the records that name it."""
-        self._layouts[number] = Rebuilder(*pickle.loads(pickled))
+    def receive(self, layouts: list[tuple[int, bytes]], records: list[Record]) -> list[Arrived]:
+        """Learn the layouts of a message, and look up those that its records name.
 
-    def discard(self, record: Record) -> None:
+        This is done when the message arrives: the worker uses a number again for another layout,
+        and a record may wait for thousands of others before it is decoded.
+        """
+        known = self._layouts
+        for number, pickled in layouts:
+            known[number] = Rebuilder(*pickle.loads(pickled))
+        return [(known[number], blocks, rest) for number, blocks, rest in records]
+
+    def discard(self, record: Arrived) -> None:
         """Let the slots of a record come free without looking at it."""
         for block in record[1]:
             if isinstance(block, int):
                 self._slots.discard(block)
 
-    def decode(self, record: Record) -> Any:
+    def decode(self, record: Arrived) -> Any:
         """Return the element of a record. Its arrays are the caller's to write to."""
-        number, numbers, rest = record
+        layout, numbers, rest = record
         blocks: list[Any] = [
             self._open(block) if isinstance(block, int) else bytearray(block) for block in numbers
         ]
@@ -260,7 +271,7 @@ class Decoder:
             others = _unpickle(*rest, blocks)
         elif rest is not None:
             others = pickle.loads(rest)  # type: ignore[arg-type]
-        return self._layouts[number].build(blocks, others)
+        return layout.build(blocks, others)
 
     def _open(self, number: SlotId) -> Bytes:
         slot = self._slots.open(number)

@@ -14,7 +14,6 @@ import _socket as socket
 import contextlib
 import faulthandler
 import functools
-import mmap
 import os
 import pickle
 import sys
@@ -62,20 +61,16 @@ _MAX_STRING = 1 << 12
 _REPORT_EVERY_S = 0.25
 
 
-class Region:
-    """Memory with a program, which workers inherit."""
-
-    def __init__(self, memory: mmap.mmap) -> None:
-        self.memory = memory
-        self.objects: list[bytes | bytearray] = []
+Kept = dict[int, list[bytes | bytearray]]
+"""Objects of programs, by number, which workers inherit."""
 
 
-def run(sock: socket.socket, regions: dict[int, Region]) -> NoReturn:
+def run(sock: socket.socket, kept: Kept) -> NoReturn:
     """Be a worker until the consumer is gone.
 
     Args:
         sock: The connection to the consumer.
-        regions: Memory with programs, inherited from the process that this one was forked from.
+        kept: Objects of programs, inherited from the process that this one was forked from.
     """
     channel = Channel(sock)
     try:
@@ -83,7 +78,7 @@ def run(sock: socket.socket, regions: dict[int, Region]) -> NoReturn:
         _adopt(start)
         if start.has_crash_file:
             faulthandler.enable(channel.descriptors.popleft())
-        Worker(channel, start).run(regions)
+        Worker(channel, start).run(kept)
     except (EOFError, OSError):
         pass  # The consumer has gone.
     except BaseException:
@@ -166,12 +161,12 @@ class Worker:
         self._get_report: Callable[[], Any] | None = None
         self._report_at = 0.0
 
-    def run(self, regions: dict[int, Region]) -> NoReturn:
+    def run(self, kept: Kept) -> NoReturn:
         """Make the iterator and run it until the process ends."""
         threading.Thread(target=self._listen, name="wholegrain-listen", daemon=True).start()
         self._send(pickle.dumps((HELLO, os.getpid())))
         try:
-            iterator = self._open(regions)
+            iterator = self._open(kept)
             if self._start.state is not None:
                 iterator.set_state(pickle.loads(self._start.state))
         except BaseException as error:
@@ -185,7 +180,7 @@ class Worker:
         else:
             self._produce(iterator, functools.partial(next, iterator))
 
-    def _open(self, regions: dict[int, Region]) -> Any:
+    def _open(self, kept: Kept) -> Any:
         start = self._start
         if start.init_fn is not None:
             pickle.loads(start.init_fn)(start.index, start.count)
@@ -194,16 +189,20 @@ class Worker:
         objects: list[Any] | None = None
         if copy.inline is not None:
             content = bytearray(copy.inline)
-        elif copy.region is not None:
-            region = regions[copy.region]
-            content, objects = region.memory, region.objects
         else:
             handle = copy.shared
             if isinstance(handle, int):
                 handle = self._channel.descriptors.popleft()
             assert handle is not None
             content = memory.attach(handle, copy.nbytes, private=True)
-        regions.clear()  # Programs of others would stay in memory as long as this process.
+        if copy.kept is not None:
+            if copy.kept not in kept:
+                raise MemoryError(
+                    "The process that starts workers has no memory for the large `bytes` and"
+                    " `bytearray` objects of the pipeline."
+                )
+            objects = kept[copy.kept]
+        kept.clear()  # Programs of others would stay in memory as long as this process.
         return program.load(copy, content, objects)(start.index, start.count)
 
     def _produce(self, iterator: program.WorkerIterator, advance: Callable[[], Any]) -> NoReturn:
@@ -355,9 +354,11 @@ class Worker:
         goes_on = is_free and self._ended and self._stretches
         command: Any = self._commands.get() if not goes_on else (REPOSITION, *goes_on.popleft())
         if command[0] == TAKEN:
-            _, generation, taken, released = command
+            _, generation, taken, released, given_up = command
             for slot in released:
                 self._arena.give_back(slot)
+            for slot in given_up:
+                self._arena.give_up(slot)
             if generation == self._generation:
                 self._taken = taken
                 while self._messages and self._messages[0][0] <= taken:

@@ -13,7 +13,13 @@ from wholegrain._engine.ending import wait_if_exiting
 from wholegrain._engine.launcher import get_launcher
 from wholegrain._graph import run, tracking
 from wholegrain._graph.iter_dataset import IterDataset
-from wholegrain._graph.iterator import DatasetIterator, check_state_of, closed_error
+from wholegrain._graph.iterator import (
+    DatasetIterator,
+    StageIterator,
+    check_state_of,
+    closed_error,
+    go_to_state_of,
+)
 from wholegrain._graph.kinds import OneParentIterNode
 from wholegrain._graph.positions import CountedStates, UncountableError
 from wholegrain._graph.process_iterator import modules_of, pack_pipeline
@@ -74,7 +80,7 @@ class AutoPrefetchIterDataset(OneParentIterNode[T]):
         return "AutoPrefetchIterDataset"
 
 
-class AutoPrefetchIterator(DatasetIterator[T]):
+class AutoPrefetchIterator(StageIterator[T]):
     """A position in a pipeline that worker processes run, as if it ran here.
 
     Args:
@@ -118,9 +124,12 @@ class AutoPrefetchIterator(DatasetIterator[T]):
             keep_user_frames(error)
             raise
 
-    def _start(self) -> StretchedIterator[T]:
+    def _check_open(self) -> None:
         if self._closed:
             raise closed_error()
+
+    def _start(self) -> StretchedIterator[T]:
+        self._check_open()
         get_launcher(modules_of(self._dataset))
         # The rest is imported while what launches workers starts.
         from wholegrain._engine import limits
@@ -138,14 +147,19 @@ class AutoPrefetchIterator(DatasetIterator[T]):
         controller = Controller(most, most_bytes, grows_room=caps.buffer_size is None)
         self._crew = Crew(settings, controller)
         self._crew.fix(self._worker_count)
-        self._stretched = StretchedIterator(
+        stretched: StretchedIterator[T] = StretchedIterator(
             self._crew, self._states, self._state, caps.buffer_size or 1
         )
-        return self._stretched
+        self._stretched = stretched
+        try:
+            self._check_open()
+        except ValueError:
+            stretched.close()  # Another thread has closed this iterator, and has not seen it.
+            raise
+        return stretched
 
     def start_prefetch(self) -> None:
-        if self._closed:
-            raise closed_error()
+        self._check_open()
         (self._stretched or self._start()).start()
 
     @property
@@ -168,8 +182,7 @@ class AutoPrefetchIterator(DatasetIterator[T]):
         """
         if count is not None and count < 1:
             raise ValueError(f"There has to be at least one worker, but got {count}.")
-        if self._closed:
-            raise closed_error()
+        self._check_open()
         self._worker_count = count
         if self._crew is not None:
             self._crew.fix(count)
@@ -180,13 +193,11 @@ class AutoPrefetchIterator(DatasetIterator[T]):
         state: State = self._state if self._stretched is None else self._stretched.get_state()
         return copy_state(state)  # type: ignore[no-any-return]
 
-    def set_state(self, state: State) -> None:
-        if self._closed:
-            raise closed_error()
+    def go_to(self, state: State) -> None:
+        self._check_open()
         state = _without_workers(state)
-        check_state_of(self._here, state)
         # As the pipeline itself would have it, whatever else a checkpoint made of its numbers.
-        self._here.set_state(state)
+        go_to_state_of(self._here, state)
         state = self._here.get_state()
         if self._stretched is None:
             self._state = state
@@ -260,7 +271,7 @@ def _without_workers(state: State) -> State:
     """Return the state of a pipeline without workers, of one that was saved with some."""
     given: Any = state
     workers = given.get("iterators_in_use_states") if isinstance(given, Mapping) else None
-    if workers is None:
+    if not isinstance(workers, (list, tuple)):
         return state
     if len(workers) == 1:  # It ran the whole pipeline.
         return workers[0]  # type: ignore[no-any-return]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from wholegrain._core.difference import difference, show
+from wholegrain._graph import epochs
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator
 
@@ -16,14 +17,14 @@ END: Any = object()
 """Stands for the end of an iterator where an element could stand."""
 
 
-def assert_equal_output_after_checkpoint(ds: IterDataset[Any]) -> None:
+def assert_equal_output_after_checkpoint(ds: IterDataset[Any] | DatasetIterator[Any]) -> None:
     """Check that a dataset gives the same elements after a restore from each of its states.
 
     This is Grain's check; `check_iter_dataset` looks at more. The dataset is read to its end, so
     it must not be infinite.
 
     Args:
-        ds: The dataset.
+        ds: The dataset; or an iterator, which is restored in place and read from where it stands.
 
     Raises:
         AssertionError: If the elements after a restore differ, if the states do not have the
@@ -63,7 +64,7 @@ def _state_spec(state: Any) -> str:
 
 
 def check_restored(
-    ds: IterDataset[Any],
+    ds: IterDataset[Any] | DatasetIterator[Any],
     it: DatasetIterator[Any],
     state: Any,
     expected: list[Any],
@@ -115,15 +116,20 @@ def check_elements(
 
 
 @contextlib.contextmanager
-def opened(ds: IterDataset[Any]) -> Iterator[DatasetIterator[Any]]:
-    """Open an iterator, and close it twice: closing is allowed again."""
-    with saying("iter() of the dataset failed"):
-        it = iter(ds)
-    try:
-        yield it
-    finally:
-        it.close()
-        it.close()
+def opened(ds: IterDataset[Any] | DatasetIterator[Any]) -> Iterator[DatasetIterator[Any]]:
+    """Open an iterator, and close it twice: closing is allowed again.
+
+    What is an iterator itself, or has only one, belongs to the caller: it stays open.
+    """
+    with epochs.meant():
+        with saying("iter() of the dataset failed"):
+            it = iter(ds)
+        try:
+            yield it
+        finally:
+            if not isinstance(ds, Iterator):
+                it.close()
+                it.close()
 
 
 @contextlib.contextmanager

@@ -1,16 +1,166 @@
-"""Chunks that a user's code reads."""
+"""Chunks, of which each element is read once: those that fail stand in them as Failures."""
 
-from collections.abc import Sequence
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from wholegrain._core.errors import add_stage_note
+from wholegrain._core.failure import Failure, PartlyFailed, can_be_recorded, raise_once
+
+Step = Callable[..., Any]
+"""`step(results, elements, *more)` appends a result for each element; it raises where one fails."""
 
 
-def read_chunk(reader: Any, method: str, indices: Sequence[int]) -> list[Any]:
-    """Call a method that reads many elements, and return as many as were asked for."""
-    elements = getattr(reader, method)(indices)
-    if len(elements) != len(indices):
+def for_each(
+    step: Step,
+    stage: Any,
+    indices: Any,
+    elements: Any,
+    *more: Any,
+    which: Callable[[BaseException], Any] | None = None,
+) -> list[Any]:
+    """Return the results of a step for all elements of a chunk, with Failures where it fails.
+
+    A step appends what it has made, so that after an exception the number of results says where
+    it happened. It goes on after that. It is not called for elements that are Failures already:
+    they stay in their places.
+
+    Args:
+        step: What is done to the elements, one after the other.
+        stage: The dataset that does it.
+        indices: The indices of the elements there.
+        elements: The chunk.
+        more: Further sequences, with one item for each element.
+        which: Tells by an exception in which stage it was raised, if not in `stage`.
+    """
+    results: list[Any] = []
+    if type(elements) is not PartlyFailed:
+        try:
+            step(results, elements, *more)
+            if len(results) == len(elements):
+                return results
+            raise StopIteration  # `map` took it for the end of the elements.
+        except BaseException as error:
+            _record(error, results, stage, indices, which)
+    return _go_on(results, step, stage, indices, elements, *more, which=which)
+
+
+def after_failure(
+    error: BaseException, results: list[Any], step: Step, stage: Any, elements: Sequence[Any]
+) -> PartlyFailed:
+    """Return the results of a step that has raised an exception after so many of them."""
+    places = range(len(elements))
+    _record(error, results, stage, places, None)
+    return _go_on(results, step, stage, places, elements)
+
+
+def _go_on(
+    results: list[Any],
+    step: Step,
+    stage: Any,
+    indices: Any,
+    elements: Any,
+    *more: Any,
+    which: Callable[[BaseException], Any] | None = None,
+) -> PartlyFailed:
+    """Return all results of a step, some of which there are."""
+    failed = PartlyFailed(results)
+    while (start := len(failed)) < len(elements):
+        stop = len(elements)
+        if type(elements) is PartlyFailed:
+            stop = elements.next_failure(start)
+            if stop == start:
+                failed.append(elements[start])
+                continue
+        try:
+            step(failed, elements[start:stop], *[column[start:stop] for column in more])
+            if len(failed) < stop:
+                raise StopIteration
+        except BaseException as error:
+            _record(error, failed, stage, indices, which)
+    return failed
+
+
+def _record(
+    error: BaseException,
+    results: list[Any],
+    stage: Any,
+    indices: Any,
+    which: Callable[[BaseException], Any] | None,
+) -> None:
+    """Put an exception in the place of the element that has raised it."""
+    if not can_be_recorded(error):
+        raise error
+    place = len(results)
+    if which is not None:
+        stage = which(error)
+    results.append(Failure(error, stage, int(indices[place])))
+    if isinstance(error, StopIteration) and not getattr(stage, "parents", True):
+        # The source has ended: nothing follows.
+        results.extend(results[-1:] * (len(indices) - place - 1))
+
+
+def read_bulk(reader: Any, method: str, positions: list[int], stage: Any, indices: Any) -> Any:
+    """Read a chunk by one call of a method. If that fails, read the elements one by one.
+
+    If none of them fails in the same way, the error is raised before the first of them.
+
+    Args:
+        reader: A source or a dataset.
+        method: The name of its method that reads the elements at many positions.
+        positions: Where to read.
+        stage: The dataset that reads.
+        indices: The indices of the elements there.
+    """
+    try:
+        elements = getattr(reader, method)(positions)
+    except BaseException as error:
+        if not can_be_recorded(error):
+            raise
+        return read_after(error, reader.__getitem__, positions, stage, indices)
+    if len(elements) != len(positions):
         raise ValueError(
-            f"`{type(reader).__name__}.{method}` was asked for {len(indices)} elements, but"
+            f"`{type(reader).__name__}.{method}` was asked for {len(positions)} elements, but"
             f" returned {len(elements)}. It has to return one for each index, in that order."
         )
     # To an array, numbers would be added where a list is extended.
-    return elements if type(elements) is list else list(elements)
+    return elements if type(elements) in (list, PartlyFailed) else list(elements)
+
+
+def read_after(
+    error: BaseException, read_one: Callable[[int], Any], positions: Any, stage: Any, indices: Any
+) -> Any:
+    """Read a chunk that failed as a whole, one by one."""
+    elements = read_singly(read_one, positions, stage, indices)
+    if not any(type(one) is Failure for one in elements):
+        raise_once(_as_transient(error, stage, indices))
+    return elements
+
+
+def _as_transient(error: BaseException, stage: Any, indices: Any) -> BaseException:
+    if isinstance(error, StopIteration):
+        stopped = RuntimeError(f"{stage} raised StopIteration for a chunk, but has elements in it.")
+        stopped.__cause__ = error
+        return stopped
+    add_stage_note(
+        error,
+        f"This happened in {stage}, which read {len(indices)} elements by one call. Read one by one"
+        " none of them failed; they follow.",
+    )
+    return error
+
+
+def read_singly(read_one: Callable[[int], Any], positions: Any, stage: Any, indices: Any) -> Any:
+    """Read a chunk by one call for each element."""
+    return for_each(lambda out, some: out.extend(map(read_one, some)), stage, indices, positions)
+
+
+def raise_failure(failure: Failure) -> NoReturn:
+    """Raise what a Failure stands for."""
+    _raise_in(failure.stage, failure.at, failure.error.with_traceback(failure.traceback))
+
+
+def _raise_in(self: Any, index: int, error: BaseException) -> NoReturn:
+    # Who looks for the stage in the traceback finds it by these names.
+    raise error

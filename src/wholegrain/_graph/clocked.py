@@ -11,9 +11,19 @@ from typing import Any
 import numpy as np
 
 from wholegrain._core.elements import nbytes
+from wholegrain._core.failure import (
+    Failure,
+    PartlyFailed,
+    can_be_recorded,
+    is_anything_to_raise,
+    joined,
+    raising_once,
+    to_raise_once,
+)
 from wholegrain._core.types import Indices, NDArray, T
-from wholegrain._engine.waiting import voluntary_switches
+from wholegrain._engine.waiting import ThreadTimes, voluntary_switches
 from wholegrain._graph import fusion
+from wholegrain._graph.chunks import for_each, raise_failure, read_after
 from wholegrain._graph.kinds import FunctionTransform
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.observed import Observed, is_on
@@ -30,8 +40,8 @@ _SLOW_ELEMENT_S = 20e-6
 _SLOW_STEP_S = 100e-6
 """The same for the clock of the thread's processor time, which is a call of the system."""
 
-_STAGE_COST_S = 20e-6
-"""What the clocks of a stage take, where asking for the processor time is slow."""
+_STAGE_COST_S = 40e-6
+"""What the clocks of a stage take: how long a thread was queued is read from a file."""
 
 _MOST_COST = 0.002
 """What clocks may take of the time of reading."""
@@ -50,9 +60,23 @@ def reading(dataset: MapDataset[Any], observed: Observed | None) -> Read:
 
 
 def _read(dataset: MapDataset[Any], first: int, last: int) -> Sequence[Any]:
-    if last - first == 1:
-        return [dataset.getitem(first)]
-    return dataset.getitems(np.arange(first, last))
+    """Read a chunk: only what interrupts the consumer is raised."""
+    try:
+        chunk: Sequence[Any]
+        if last - first == 1:
+            chunk = [dataset.getitem(first)]
+        else:
+            chunk = dataset.getitems(np.arange(first, last))
+    except BaseException as error:
+        if not can_be_recorded(error):
+            to_raise_once()  # Of a chunk that nobody gets.
+            raise
+        if last - first == 1:
+            chunk = PartlyFailed([Failure(error, dataset, first)])
+        else:
+            places = range(first, last)
+            chunk = read_after(error, dataset.getitem, places, dataset, places)
+    return raising_once(chunk) if is_anything_to_raise() else chunk
 
 
 class ClockedReader:
@@ -135,11 +159,10 @@ class _Notes:
         self.slow_steps = slow_steps
         self.sizes = sizes
         self.found: list[tuple[str, Times]] = []
-        self.below = [0.0, 0.0]  # Seconds of the stages behind the current one: all, computing.
+        self.below = ThreadTimes()  # Of the stages upstream of the current one.
 
     def note(self, place: str, own: float, computing: float, elements: Any) -> None:
-        """Note what a stage took for a chunk, without those behind it."""
-        computing = max(0.0, min(own, computing))
+        """Note what a stage took for a chunk, without those upstream."""
         times = Times(own=own, computing=computing)
         if elements is not None:
             count = len(elements)
@@ -160,7 +183,7 @@ _notes: dict[int, _Notes] = {}
 def _with_clocks(dataset: MapDataset[Any], observed: Observed) -> MapDataset[Any]:
     """Return the same graph with a clock around every stage.
 
-    Classes of others are not taken apart: what stands behind them counts as theirs.
+    Classes of others are not taken apart: what is upstream of them counts as theirs.
     """
     place = observed.place_of(dataset)
     if isinstance(dataset, FunctionTransform) and _is_ours(dataset):
@@ -170,8 +193,8 @@ def _with_clocks(dataset: MapDataset[Any], observed: Observed) -> MapDataset[Any
         places = [observed.place_of(stage) for stage in row]
         return _ClockedRow(row[::-1], places[::-1], _with_clocks(row[-1].parent, observed))
     if _is_ours(dataset) and dataset.parents:
-        # What was put in front of a stage for workers is known by the place of that stage, whose
-        # elements it hands on.
+        # What was put downstream of a stage for workers is known by the place of that stage,
+        # whose elements it hands on.
         counts = all(observed.place_of(parent) != place for parent in dataset.parents)
         parents = [_with_clocks(parent, observed) for parent in dataset.parents]
         return _Clocked(dataset.with_parents(parents), place, counts)
@@ -195,18 +218,17 @@ class _Clocked(MapDataset[T]):
         notes = _notes.get(_thread())
         if notes is None:  # Read by a thread of the source's own.
             return read(what)
-        outside, notes.below = notes.below, [0.0, 0.0]
-        cpu, yields, start = time.thread_time(), voluntary_switches(), time.perf_counter()
+        outside, notes.below = notes.below, ThreadTimes()
+        start = ThreadTimes.now()
         elements = read(what)
-        own, computing = time.perf_counter() - start, time.thread_time() - cpu
-        if voluntary_switches() == yields:
-            computing = own  # Others may have had the processor meanwhile.
-        below = notes.below
-        outside[0] += own
-        outside[1] += computing
+        whole = ThreadTimes.now().without(start)
+        own = whole.without(notes.below)
+        outside.add(whole)
         notes.below = outside
         counted = None if not self._counts else [elements] if wrap else elements
-        notes.note(self._place, max(0.0, own - below[0]), computing - below[1], counted)
+        # Without the time in which others had the processors: it stands for many chunks.
+        seconds = max(0.0, own.wall - own.queued)
+        notes.note(self._place, seconds, seconds * own.computing_share, counted)
         return elements
 
     def __len__(self) -> int:
@@ -261,40 +283,47 @@ class _ClockedRow(MapDataset[T]):
         return self._stages[-1][index]
 
     def getitem(self, index: int) -> T | None:
-        element = self._parent.getitem(index)
-        (result,) = self._pass([element])
+        (result,) = self._pass([self._parent.getitem(index)], [index])
+        if type(result) is Failure:
+            raise_failure(result)
         return result  # type: ignore[no-any-return]
 
     def getitems(self, indices: Indices) -> Sequence[T | None]:
-        return self._pass(self._parent.getitems(indices))
+        return self._pass(self._parent.getitems(indices), indices)
 
-    def _pass(self, elements: Sequence[Any]) -> list[Any]:
+    def _pass(self, elements: Sequence[Any], indices: Any) -> Sequence[Any]:
         notes = _notes.get(_thread())
         if notes is None:
             notes = _Notes(False, False)  # Read by a thread of the source's own: to be forgotten.
         row = _Row(self._stages, notes.slow_steps)
-        begin, cpu_begin, yields = time.perf_counter(), time.thread_time(), voluntary_switches()
+        begin = ThreadTimes.now()
         if self._can_be_sampled(elements):
             start = notes.number * _SAMPLE % (len(elements) - _SAMPLE)
-            results = [
-                *self._unclocked(elements[:start]),
-                *row.run(elements[start : start + _SAMPLE]),
-                *self._unclocked(elements[start + _SAMPLE :]),
-            ]
+            parts = slice(0, start), slice(start, start + _SAMPLE), slice(start + _SAMPLE, None)
+            runs = self._unclocked, row.run, self._unclocked
+            results = joined(
+                [
+                    self._run(run, row, elements[part], indices[part])
+                    for run, part in zip(runs, parts, strict=True)
+                ]
+            )
             made = len(results) - sum([element is None for element in results])
             row.made = [made] * len(row.made)
         else:
-            results = row.run(elements)
-        whole, cpu = time.perf_counter() - begin, time.thread_time() - cpu_begin
-        if voluntary_switches() == yields:
-            cpu = whole
-        notes.below[0] += whole
-        notes.below[1] += cpu
-        share = whole / max(sum(row.spent), 1e-9)
+            results = self._run(row.run, row, elements, indices)
+        whole = ThreadTimes.now().without(begin)
+        notes.below.add(whole)
+        share = max(0.0, whole.wall - whole.queued) / max(sum(row.spent), 1e-9)
+        # Of the time in which functions did not run, they waited for so much, and not for others
+        # to leave the processors.
+        idle = sum(row.spent) - sum(row.computing)
+        waited = max(0.0, min(1.0, (whole.wall - whole.cpu - whole.queued) / max(idle, 1e-9)))
         for number, place in enumerate(self._places):
-            own = row.spent[number] * share
-            busy = row.computing[number] if row.slow else own * min(1.0, cpu / max(whole, 1e-9))
-            notes.note(place, own, busy, None)
+            own, computing = row.spent[number] * share, whole.computing_share
+            if row.slow:
+                busy = row.computing[number]
+                computing = busy / max(busy + waited * (row.spent[number] - busy), 1e-9)
+            notes.note(place, own, own * computing, None)
             times = notes.found[-1][1]
             times.elements = row.made[number]
             if notes.sizes and row.samples[number] is not None:
@@ -309,9 +338,17 @@ class _ClockedRow(MapDataset[T]):
             and all(stage.kind == fusion.MAP for stage in self._stages)
         )
 
-    def _unclocked(self, elements: Sequence[Any]) -> Sequence[Any]:
+    def _unclocked(self, results: list[Any], elements: Sequence[Any]) -> None:
         kinds = "".join(stage.kind for stage in self._stages)
-        return fusion.one_pass(kinds)(elements, *[stage._function for stage in self._stages])
+        functions = [stage._function for stage in self._stages]
+        fusion.one_pass(kinds)(results, elements, *functions)
+
+    def _run(self, run: Any, row: _Row, elements: Sequence[Any], indices: Any) -> Sequence[Any]:
+        def which(error: BaseException) -> Any:
+            step = fusion.failed_step(error) if run == self._unclocked else row.at
+            return self._stages[step]
+
+        return for_each(run, self, indices, elements, which=which)
 
     def source_index(self, index: int) -> int:
         return self._stages[-1].source_index(index)
@@ -330,7 +367,7 @@ class _Row:
 
     Args:
         stages: Whose functions they are.
-        slow: Whether to look at the processor's clock too, which takes long.
+        slow: Whether to look at the thread's processor time too, which takes longer.
     """
 
     def __init__(self, stages: list[FunctionTransform[Any]], slow: bool) -> None:
@@ -340,29 +377,29 @@ class _Row:
         self.computing = [0.0] * len(stages)
         self.made = [0] * len(stages)
         self.samples: list[Any] = [None] * len(stages)
+        self.at = 0  # The number of the function that was called last.
 
-    def run(self, elements: Sequence[Any]) -> list[Any]:
-        """Return what becomes of the elements."""
+    def run(self, results: list[Any], elements: Sequence[Any]) -> None:
+        """Append what becomes of the elements."""
         steps, slow, clock = self._steps, self.slow, time.perf_counter
         spent, computing, made, samples = self.spent, self.computing, self.made, self.samples
-        results: list[Any] = []
-        last, cpu_last, yields_last = clock(), time.thread_time(), voluntary_switches()
+        last, cpu_last, switches_last = clock(), time.thread_time(), voluntary_switches()
         for x in elements:
             if x is not None:
                 for number, (function, is_map) in enumerate(steps):
+                    self.at = number
                     value = function(x)
                     now = clock()
                     took, last = now - last, now
                     spent[number] += took
                     if slow:
-                        cpu, yielded = time.thread_time(), voluntary_switches()
-                        waited = yielded > yields_last
+                        cpu, switched = time.thread_time(), voluntary_switches()
+                        waited = switched > switches_last
                         computing[number] += cpu - cpu_last if waited else took
-                        cpu_last, yields_last = cpu, yielded
+                        cpu_last, switches_last = cpu, switched
                     x = value if is_map else (x if value else None)
                     if x is None:
                         break
                     made[number] += 1
                     samples[number] = x
             results.append(x)
-        return results

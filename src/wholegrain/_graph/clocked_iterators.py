@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from wholegrain._core.tracebacks import keep_user_frames
-from wholegrain._engine.waiting import voluntary_switches
+from wholegrain._engine.waiting import ThreadTimes
 from wholegrain._graph.tape import tape
 
 SLOW_S = 100e-6
@@ -113,7 +113,7 @@ def _clocked(kind: type) -> type:
 
 def _timed(method: Callable[..., Any], many: bool) -> Callable[..., Any]:
     """Return the method with a clock around it."""
-    clock, cpu_clock, current = time.perf_counter, time.thread_time, tape
+    clock, current = time.perf_counter, tape
 
     @functools.wraps(method)
     def __next__(self: Any, *args: Any) -> Any:  # Tracebacks know a step by this name.
@@ -137,9 +137,8 @@ def _timed(method: Callable[..., Any], many: bool) -> Callable[..., Any]:
             current.deep = observed.deep and steps % one_in == 0
         deep = current.deep
         if deep:
-            outside_cpu, outside_yields = current.below_computing, current.below_yields
-            current.below_computing, current.below_yields = 0.0, 0
-            cpu, yields = cpu_clock(), voluntary_switches()
+            deeply_outside, current.deeply_below = current.deeply_below, ThreadTimes()
+            began = ThreadTimes.now()
         made = 0
         try:
             element = method(self, *args)
@@ -158,15 +157,10 @@ def _timed(method: Callable[..., Any], many: bool) -> Callable[..., Any]:
             if outer is not self:
                 times.elements += made
             if deep:
-                computed, yielded = cpu_clock() - cpu, voluntary_switches() - yields
-                busy = own  # Others may have had the processor meanwhile.
-                if yielded > current.below_yields:
-                    busy = min(own, max(0.0, computed - current.below_computing))
-                times.look(own, busy)
-                current.below_computing = outside_cpu + computed
-                current.below_yields = outside_yields + yielded
-            else:
-                times.computing += own * times.busy
+                whole = ThreadTimes.now().without(began)
+                times.look(own, own * whole.without(current.deeply_below).computing_share)
+                deeply_outside.add(whole)
+                current.deeply_below = deeply_outside
             current.below, current.stage = outside + spent, outer
             observed.calls += 1
             if is_output:

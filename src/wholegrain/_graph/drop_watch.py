@@ -1,18 +1,29 @@
-"""Notices pipelines that throw most of their data away."""
+"""Notices pipelines that throw most of their data away, or all of it forever."""
 
 import time
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from wholegrain._core.log import logger
+from wholegrain._graph import fusion
 from wholegrain.options import DatasetOptions
 
 WINDOW = 1000
 _SECONDS_BETWEEN_WARNINGS = 60.0
 
+_PATIENCE = 10_000
+"""An endless pipeline may drop so many elements in a row, and all of two epochs."""
+
+_PATIENCE_IF_EPOCHS_DIFFER = 1_000_000
+"""The same where a function is given other random numbers or indices in each epoch: 100 epochs."""
+
 
 class DropWatch:
     """Counts elements that were dropped, in windows of 1000 that were seen.
+
+    An endless pipeline that drops all elements of a whole epoch would never give one, so it raises.
+    Any two epochs in a row hold a whole one, in whatever order.
 
     Args:
         stage: What to name in a message.
@@ -25,11 +36,12 @@ class DropWatch:
         self._raise_ratio = options.filter_raise_threshold_ratio
         self._seen = 0
         self._dropped = 0
+        self._dropped_in_a_row = 0
         self._warned_at = float("-inf")
 
     @property
     def raises(self) -> bool:
-        """Whether a window can end in an error."""
+        """Whether a window can end in an error though elements were kept."""
         return bool(self._raise_ratio)
 
     @property
@@ -49,6 +61,9 @@ class DropWatch:
         seen, self._seen, self._dropped = self._seen, 0, 0
         if self._raise_ratio and ratio >= self._raise_ratio:
             raise ValueError(self._message(ratio, seen))
+        self._dropped_in_a_row = self._dropped_in_a_row + seen if ratio == 1.0 else 0
+        if self._dropped_in_a_row >= _PATIENCE:
+            self._check_hope()
         now = time.monotonic()
         if (
             self._warn_ratio
@@ -58,9 +73,55 @@ class DropWatch:
             self._warned_at = now
             logger().warning("%s", self._message(ratio, seen))
 
-    def _message(self, ratio: float, seen: int) -> str:
-        return (
-            f"Transformation {self._stage()} skipped {100 * ratio:.2f} % of the last seen {seen}"
-            " elements. Is that what the filter should do? If so, store the data already"
-            " filtered: reading only to drop costs time. `DatasetOptions` sets the thresholds."
+    def _check_hope(self) -> None:
+        """Raise if no element can follow."""
+        dataset = getattr(self._stage(), "opened_from", None)
+        period = getattr(dataset, "_period", None)
+        if period is None:
+            return
+        patience = max(_PATIENCE, 2 * period)
+        if not all(getattr(node, "_repeats_itself", False) for node in _upstream(dataset)):
+            patience = max(_PATIENCE_IF_EPOCHS_DIFFER, 100 * period)
+        dropped = self._dropped_in_a_row
+        if dropped < patience:
+            return
+        self._dropped_in_a_row = 0
+        raise ValueError(
+            f"An endless pipeline gives no element: all of the last {dropped} were dropped, and"
+            f" after {period} it begins again. {self._advice(dataset)}"
         )
+
+    def _message(self, ratio: float, seen: int) -> str:
+        stage = self._stage()
+        advice = self._advice(getattr(stage, "opened_from", None))
+        return (
+            f"Transformation {stage} skipped {100 * ratio:.2f} % of the last seen {seen}"
+            f" elements. {advice} `DatasetOptions` sets the thresholds."
+        )
+
+    def _advice(self, dataset: Any) -> str:
+        """Say which stage drops elements, and what to do."""
+        stage = self._stage()
+        filters, maps = [str(stage)], []
+        if not hasattr(stage, "transform_chunk") and dataset is not None:
+            # It reads by index: filters and maps upstream leave elements out.
+            nodes = list(_upstream(dataset.parents[0]))
+            filters = [str(node) for node in nodes if getattr(node, "kind", "") == fusion.FILTER]
+            maps = [str(node) for node in nodes if hasattr(node, "apply_to")]
+        if maps and not dataset.parents[0].sparse:
+            return (
+                f"There is no filter: {' or '.join(maps)} returned None, which takes an element"
+                " out. Does the function return its result?"
+            )
+        return (
+            f"Is that what the filter should do ({' or '.join(filters)})? If so, store the data"
+            " already filtered: reading only to drop costs time."
+        )
+
+
+def _upstream(dataset: Any) -> Iterator[Any]:
+    """Yield a dataset and all those that it reads from."""
+    if dataset is not None:
+        yield dataset
+        for parent in getattr(dataset, "parents", ()):
+            yield from _upstream(parent)

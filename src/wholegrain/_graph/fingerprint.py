@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from wholegrain._graph import outline
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
 
@@ -165,7 +166,10 @@ def identity(value: Any) -> str:
         return name
     if isinstance(value, np.ndarray):
         return f"ndarray of {value.dtype}{list(value.shape[1:])}"
-    return _short(repr(value)) if _represents_itself(value) else type(value).__qualname__
+    kind: Any = type(value)
+    if kind.__repr__ is outline.Shown.__repr__:
+        return _short(outline.tree(value, outline.plain_label))  # Names of stages do not count.
+    return _short(repr(value)) if _represents_itself(value) else kind.__qualname__
 
 
 def _represents_itself(value: Any) -> bool:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from wholegrain._core.state import WrongStateError, copy_state, list_of, number_of
+from wholegrain._core.errors import takes_place
+from wholegrain._core.state import copy_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._engine.waiting import Probe
-from wholegrain._graph import run
-from wholegrain._graph.iterator import DatasetIterator, check_state_of, closed_error
+from wholegrain._graph import interleave_state, run
+from wholegrain._graph.iterator import DatasetIterator, StageIterator, check_state_of, closed_error
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from wholegrain._graph.nodes.interleave import InterleaveIterDataset
 
 
-class InterleaveDatasetIterator(DatasetIterator[T]):
+class InterleaveDatasetIterator(StageIterator[T]):
     """A position in each open dataset, and the place in the cycle.
 
     A place in the cycle ("slot") holds an iterator, or the last state of one that has ended.
@@ -37,6 +39,8 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
         self._running = False  # Whether threads or workers have been started.
         self._opening: dict[int, Future[DatasetIterator[T] | None]] = {}
         self._opener: ThreadPoolExecutor | None = None
+        # Open, but in no slot: `set_state` takes from here what is open already.
+        self._idle: dict[int, DatasetIterator[T]] = {}
         self._clear()
 
     def _clear(self) -> None:
@@ -64,11 +68,14 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
                         element = self._probe_next(iterator) if probed else next(iterator)
                     except StopIteration:
                         self._end_slot(slot)
+                        self._next_slot = (slot + 1) % self._cycle_length
                         continue
-                    finally:
-                        # Whatever comes of it, the next one's turn is next.
-                        slot += 1
-                        self._next_slot = slot if slot < self._cycle_length else 0
+                    except Exception as error:
+                        if takes_place(error):
+                            self._next_slot = (slot + 1) % self._cycle_length
+                        raise
+                    slot += 1
+                    self._next_slot = slot if slot < self._cycle_length else 0
                     return element
                 if self._closed:
                     raise closed_error()
@@ -132,8 +139,11 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
                 self._numbers[slot] = number
             else:
                 self._numbers.append(number)
-            self._slots[slot] = self._started(iterator)
             self._last_states[slot] = None
+            # First as it is: if it cannot be started now, it is read and started later.
+            self._slots[slot] = iterator
+            self._slots[slot] = self._started(iterator)
+            self._check_not_closed()
             self._open_ahead()
             return
 
@@ -142,6 +152,12 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
         if future is not None:
             return future.result()
         return self._dataset.open_dataset(number, self._context)
+
+    def _check_not_closed(self) -> None:
+        """Raise if another thread has closed this iterator, which may have missed a slot."""
+        if self._closed:
+            self._drop()
+            raise closed_error()
 
     def _open_ahead(self) -> None:
         count, threads = self._dataset.make_ahead
@@ -220,45 +236,47 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
         ]
 
     def check_state(self, state: State) -> None:
-        numbers, states, ended = (
-            list_of(state, name, self)
-            for name in ("iterators_in_use_indices", "iterators_in_use_states", "exhausted")
+        numbers, states = interleave_state.checked(
+            state, self, self._num_datasets, self._cycle_length
         )
-        future_states = state.get("future_states", {})
-        if not all(hasattr(number, "__index__") for number in numbers):
-            raise WrongStateError(f"The state is not one of {self}: it has datasets {numbers}.")
-        if not isinstance(future_states, Mapping):
-            raise WrongStateError(f"The state is not one of {self}: of later ones {future_states}.")
-        if len(ended) != self._cycle_length or max(numbers, default=-1) >= self._num_datasets:
-            raise ValueError(
-                f"The state is that of {len(ended)} datasets or workers read in turn, but here"
-                f" are {self._cycle_length}. Restore it with the same number."
-            )
-        slot = number_of(state, "next_index_in_cycle", self)
-        number_of(state, "next_index_in_datasets", self)
-        if slot >= max(1, self._cycle_length) or min(numbers, default=0) < 0:
-            raise WrongStateError(f"The state is not one of {self}: it is in turn {slot}.")
         in_use = dict(zip(self._numbers, self._slots, strict=False))
         for number, slot_state in zip(numbers, states, strict=False):
             if (iterator := in_use.get(number)) is not None and slot_state is not None:
                 check_state_of(iterator, slot_state)
 
     def set_state(self, state: State) -> None:
+        self.check_state(state)
+        self.go_to(state)  # Which goes back by itself, and need not open anything for that.
+
+    def go_to(self, state: State) -> None:
         if self._closed:
             raise closed_error()
-        self.check_state(state)
         before = self._state() if self._numbers else None
-        self._drop()
+        self._set_aside()
         try:
-            self._go_to(state)
+            self._move_to(state)
         except Exception:
-            self._drop()
+            self._set_aside()
             self._clear()
             if before is not None:
-                self._go_to(before)
+                self._move_to(before)
             raise
+        finally:
+            self._close_idle()
+            self._drop_opening()
 
-    def _go_to(self, state: State) -> None:
+    def _set_aside(self) -> None:
+        """Take the iterators out of their slots, but keep them open."""
+        for number, iterator in zip(self._numbers, self._slots, strict=False):
+            if iterator is not None:
+                self._idle[number] = iterator
+
+    def _close_idle(self) -> None:
+        """Close what is open and not needed."""
+        idle, self._idle = self._idle, {}
+        _close_all(idle.values())
+
+    def _move_to(self, state: State) -> None:
         self._clear()
         numbers = [operator.index(number) for number in state["iterators_in_use_indices"]]
         states, ended = state["iterators_in_use_states"], state["exhausted"]
@@ -269,15 +287,19 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
             int(number): copy_state(future)
             for number, future in state.get("future_states", {}).items()
         }
-        self._ended_datasets = set(state.get("ended_datasets", ()))
+        self._ended_datasets = set(map(int, state.get("ended_datasets", ())))
         for slot, (number, slot_state, has_ended) in enumerate(
             zip(numbers, states, ended, strict=False)
         ):
             if has_ended or slot_state is None:
                 self._last_states[slot] = copy_state(slot_state)
                 continue
-            iterator = self._slots[slot] = self._open(number)
+            iterator = self._idle.pop(number, None)
+            if iterator is None:
+                iterator = self._open(number)
+            self._slots[slot] = iterator
             if iterator is not None:
+                # Not by `check_state`, if it was not open.
                 iterator.set_state(slot_state)
                 self._slots[slot] = self._started(iterator)
 
@@ -362,24 +384,29 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
             )
 
     def _drop(self) -> None:
-        for iterator in self._slots:
-            if iterator is not None:
-                iterator.close()
-        for future in self._opening.values():
+        """Close all that is open, or being opened."""
+        with contextlib.ExitStack() as stack:  # If one of them raises, the others are closed too.
+            stack.callback(self._drop_opening)
+            stack.callback(self._close_idle)
+            stack.callback(_close_all, [it for it in self._slots if it is not None])
+            self._slots[:] = [None] * self._cycle_length
+
+    def _drop_opening(self) -> None:
+        opening, self._opening = self._opening, {}
+        for future in opening.values():
             if not future.cancel():
                 future.add_done_callback(_close_opened)
-        self._opening = {}
 
     def close(self) -> None:
         if self._closed:
             return
-        self._closed_state = self._state()
+        with contextlib.suppress(Exception):  # It may have been interrupted at any point.
+            self._closed_state = self._state()
         self._closed = True
+        opener, self._opener = self._opener, None
+        if opener is not None:
+            opener.shutdown(wait=False, cancel_futures=True)
         self._drop()
-        if self._opener is not None:
-            self._opener.shutdown(wait=False, cancel_futures=True)
-            self._opener = None
-        self._slots[:] = [None] * self._cycle_length
 
     def __del__(self) -> None:
         if getattr(self, "_opener", None) is not None:
@@ -390,6 +417,12 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
             f"InterleaveDatasetIterator([{self._num_datasets} datasets],"
             f" cycle_length={self._cycle_length})"
         )
+
+
+def _close_all(iterators: Iterable[DatasetIterator[Any]]) -> None:
+    with contextlib.ExitStack() as stack:
+        for iterator in iterators:
+            stack.callback(iterator.close)
 
 
 def _close_opened(future: Future[Any]) -> None:

@@ -6,10 +6,33 @@ import abc
 import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Self,
+    TypeVar,
+    overload,
+)
 
-from wholegrain._core.types import T
-from wholegrain._graph import nodes, outline, seeds
+import numpy as np
+
+from wholegrain._core.types import (
+    Filters,
+    K,
+    Leaf,
+    LeafT,
+    Maps,
+    MapsAtRandom,
+    MapsWithIndex,
+    NDArray,
+    T,
+    T_co,
+)
+from wholegrain._graph import hints, nodes, outline, seeds
 from wholegrain._graph.parents import replace_parents
 from wholegrain.options import MultiprocessingOptions
 
@@ -19,6 +42,7 @@ if TYPE_CHECKING:
     from wholegrain._graph.map_dataset import MapDataset
 
 R = TypeVar("R")
+P = ParamSpec("P")
 Parent = Any  # A MapDataset or an IterDataset: what has `__iter__` can stand above.
 
 
@@ -40,8 +64,14 @@ class _IterDatasetFactories(abc.ABCMeta):
         """
         return nodes.MixedIterDataset(datasets, weights)
 
+    if not TYPE_CHECKING:
 
-class IterDataset(outline.Shown, Generic[T], metaclass=_IterDatasetFactories):
+        def __getattr__(cls, name: str) -> Any:
+            return hints.no_attribute(cls, "class IterDataset", name)
+
+
+@hints.with_hints
+class IterDataset(outline.Shown, Generic[T_co], metaclass=_IterDatasetFactories):
     """A dataset that gives its elements in order.
 
     `iter(ds)` starts at the first one, independently of other iterators. Datasets do not
@@ -57,11 +87,14 @@ class IterDataset(outline.Shown, Generic[T], metaclass=_IterDatasetFactories):
 
     _parents: tuple[Parent, ...] = ()
 
+    _repeats_itself: ClassVar[bool] = True
+    """Whether what it does to an element is the same in each epoch."""
+
     def __init__(self, parents: Parent | Sequence[Parent] = ()) -> None:
         self._parents = tuple(parents) if isinstance(parents, (list, tuple)) else (parents,)
 
     @abc.abstractmethod
-    def __iter__(self) -> DatasetIterator[T]:
+    def __iter__(self) -> DatasetIterator[T_co]:
         """Return an iterator that stands before the first element."""
 
     # The graph.
@@ -76,7 +109,7 @@ class IterDataset(outline.Shown, Generic[T], metaclass=_IterDatasetFactories):
         (parent,) = self._parents
         return parent
 
-    def with_parents(self, parents: Sequence[Parent]) -> IterDataset[T]:
+    def with_parents(self, parents: Sequence[Parent]) -> IterDataset[T_co]:
         """Return the same transformation of other datasets."""
         if all(new is old for new, old in zip(parents, self._parents, strict=True)):
             return self
@@ -89,6 +122,11 @@ class IterDataset(outline.Shown, Generic[T], metaclass=_IterDatasetFactories):
         """Compute what follows from the parents: called for each new set of them."""
 
     @property
+    def _period(self) -> int | None:
+        """After how many elements read an endless dataset begins again; None if it is not known."""
+        return getattr(self._parents[0], "_period", None) if len(self._parents) == 1 else None
+
+    @property
     def _default_seed(self) -> int | None:
         return seeds.default_seed(self)
 
@@ -99,21 +137,27 @@ class IterDataset(outline.Shown, Generic[T], metaclass=_IterDatasetFactories):
     def __str__(self) -> str:
         return type(self).__name__
 
+    if not TYPE_CHECKING:  # A checker would take any name for an attribute.
+        __getitem__ = hints.NotThere(hints.NO_INDEX)
+
+    def __dir__(self) -> list[str]:
+        return hints.names_of(self)
+
     # Transformations.
 
-    def map(self, transform: transforms.Map | Callable[[T], R]) -> IterDataset[R]:
+    def map(self, transform: Maps[T_co, R] | Callable[[T_co], R]) -> IterDataset[R]:
         """Replace each element by `transform` of it."""
         return nodes.MapIterDataset(self, transform)
 
     def map_with_index(
-        self, transform: transforms.MapWithIndex | Callable[[int, T], R]
+        self, transform: MapsWithIndex[T_co, R] | Callable[[int, T_co], R]
     ) -> IterDataset[R]:
         """Replace each element by `transform(index, element)`, counting from 0."""
         return nodes.MapWithIndexIterDataset(self, transform)
 
     def random_map(
         self,
-        transform: transforms.RandomMap | Callable[[T, Any], R],
+        transform: MapsAtRandom[T_co, R] | Callable[[T_co, np.random.Generator], R],
         *,
         seed: int | None = None,
     ) -> IterDataset[R]:
@@ -128,17 +172,49 @@ class IterDataset(outline.Shown, Generic[T], metaclass=_IterDatasetFactories):
         """
         return nodes.RandomMapIterDataset(self, transform, seed)
 
-    def filter(self, transform: transforms.Filter | Callable[[T], bool]) -> IterDataset[T]:
+    def filter(self, transform: Filters[T_co] | Callable[[T_co], Any]) -> IterDataset[T_co]:
         """Keep the elements for which `transform` is true."""
         return nodes.FilterIterDataset(self, transform)
 
+    @overload
+    def batch(
+        self: IterDataset[Leaf],
+        batch_size: int,
+        *,
+        drop_remainder: bool = ...,
+        batch_fn: None = ...,
+    ) -> IterDataset[NDArray[Any]]: ...
+    @overload
+    def batch(
+        self: IterDataset[dict[K, LeafT]],
+        batch_size: int,
+        *,
+        drop_remainder: bool = ...,
+        batch_fn: None = ...,
+    ) -> IterDataset[dict[K, NDArray[Any]]]: ...
+    @overload
+    def batch(
+        self,
+        batch_size: int,
+        *,
+        drop_remainder: bool = ...,
+        batch_fn: None = ...,
+    ) -> IterDataset[Any]: ...
+    @overload
+    def batch(
+        self,
+        batch_size: int,
+        *,
+        drop_remainder: bool = ...,
+        batch_fn: Callable[[Sequence[T_co]], R],
+    ) -> IterDataset[R]: ...
     def batch(
         self,
         batch_size: int,
         *,
         drop_remainder: bool = False,
-        batch_fn: Callable[[Sequence[T]], R] | None = None,
-    ) -> IterDataset[R]:
+        batch_fn: Callable[[Sequence[Any]], Any] | None = None,
+    ) -> IterDataset[Any]:
         """Stack `batch_size` consecutive elements.
 
         Args:
@@ -148,7 +224,7 @@ class IterDataset(outline.Shown, Generic[T], metaclass=_IterDatasetFactories):
         """
         return nodes.BatchIterDataset(self, batch_size, drop_remainder, batch_fn)
 
-    def seed(self, seed: int) -> IterDataset[T]:
+    def seed(self, seed: int) -> IterDataset[T_co]:
         """Set the seed from which those of later random maps follow."""
         return nodes.SeedIterDataset(self, seed)
 
@@ -157,7 +233,7 @@ class IterDataset(outline.Shown, Generic[T], metaclass=_IterDatasetFactories):
         options: MultiprocessingOptions | None = None,
         worker_init_fn: Callable[[int, int], None] | None = None,
         sequential_slice: bool = False,
-    ) -> IterDataset[T]:
+    ) -> IterDataset[T_co]:
         """Run the pipeline in worker processes, each on its share of the data.
 
         Args:
@@ -168,7 +244,7 @@ class IterDataset(outline.Shown, Generic[T], metaclass=_IterDatasetFactories):
         """
         return nodes.process_prefetch(self, options, worker_init_fn, sequential_slice)
 
-    def prefetch(self, multiprocessing_options: MultiprocessingOptions) -> IterDataset[T]:
+    def prefetch(self, multiprocessing_options: MultiprocessingOptions) -> IterDataset[T_co]:
         """Do as `mp_prefetch`, under its former name."""
         warnings.warn(
             "`IterDataset.prefetch` is now called `mp_prefetch`.", DeprecationWarning, stacklevel=2
@@ -181,6 +257,8 @@ class IterDataset(outline.Shown, Generic[T], metaclass=_IterDatasetFactories):
         """Apply one transformation object, or a sequence of them."""
         return nodes.apply_transformations(self, transformations)  # type: ignore[no-any-return]
 
-    def pipe(self, func: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
+    def pipe(
+        self, func: Callable[Concatenate[Self, P], R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
         """Return `func(self, *args, **kwargs)`."""
         return func(self, *args, **kwargs)

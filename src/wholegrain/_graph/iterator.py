@@ -6,21 +6,25 @@ import abc
 import contextlib
 import importlib
 import operator
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
 from wholegrain._core.errors import add_stage_note, has_stage_note
 from wholegrain._core.names import transform_name
 from wholegrain._core.state import joined, number_of, part_of
-from wholegrain._core.types import State, T
-from wholegrain._graph import run
+from wholegrain._core.types import State, T, T_co
+from wholegrain._graph import hints, outline, run
 from wholegrain._graph.clocked_iterators import with_clock
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from wholegrain._observe.report import Report
 
-class DatasetIterator(abc.ABC, Generic[T]):
+
+@hints.with_hints
+class DatasetIterator(abc.ABC, Generic[T_co]):
     """A position in a dataset that moves with `next`, and can be saved and restored.
 
     A state holds no elements: it is a small dict for JSON that says where the iterator stands.
@@ -63,14 +67,14 @@ class DatasetIterator(abc.ABC, Generic[T]):
         (parent,) = self._parents
         return parent
 
-    def __iter__(self) -> DatasetIterator[T]:
+    def __iter__(self) -> Self:
         return self
 
     @abc.abstractmethod
-    def __next__(self) -> T:
+    def __next__(self) -> T_co:
         """Return the next element."""
 
-    def take(self, count: int) -> list[T]:
+    def take(self, count: int) -> list[T_co]:
         """Return some of the next elements: at least one and at most `count`; none at the end.
 
         It is as if `next` had been called for each of them. An exception is raised for the
@@ -88,7 +92,15 @@ class DatasetIterator(abc.ABC, Generic[T]):
         return False
 
     def put_back(self, count: int) -> None:
-        """Undo the last `count` elements of the last `take`."""
+        """Move back, over the last `count` elements of the last `take`.
+
+        Whoever took them keeps what it has made of them, and calls `pass_over` when their turn
+        comes, so that no function is called for them again.
+        """
+        raise NotImplementedError
+
+    def pass_over(self, count: int) -> None:
+        """Move on, over elements that were put back."""
         raise NotImplementedError
 
     @property
@@ -116,6 +128,10 @@ class DatasetIterator(abc.ABC, Generic[T]):
         nothing or all of a pipeline.
         """
 
+    def go_to(self, state: State) -> None:
+        """Go to a position that `check_state` of the whole pipeline has accepted."""
+        self.set_state(state)
+
     def start_prefetch(self) -> None:
         """Start reading ahead before the first element is asked for."""
         for parent in self._parents:
@@ -128,18 +144,21 @@ class DatasetIterator(abc.ABC, Generic[T]):
             if close is not None:
                 close()
 
+    _is_finalizing = staticmethod(sys.is_finalizing)
+
     def __del__(self) -> None:
-        if self.closes_when_dropped:
+        # At the very end everything has been closed already, and modules are half gone.
+        if self.closes_when_dropped and not self._is_finalizing():
             with contextlib.suppress(Exception):  # There is nobody left to tell.
                 self.close()
 
-    def __enter__(self) -> DatasetIterator[T]:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def report(self) -> Any:
+    def report(self) -> Report:
         """Say what is slow in this pipeline, and why: print it, or look at its fields.
 
         Per stage it has the share of time, elements, bytes and waiting; and how long the training
@@ -150,7 +169,8 @@ class DatasetIterator(abc.ABC, Generic[T]):
             >>> print(it.report())
         """
         # It stands above: imports point down.
-        return importlib.import_module("wholegrain._observe.report").report_of(self)
+        observe = importlib.import_module("wholegrain._observe.report")
+        return observe.report_of(self)  # type: ignore[no-any-return]
 
     def get_report(self) -> Any:
         """Return what was seen of this run, as plain values: what a worker sends."""
@@ -198,6 +218,34 @@ class DatasetIterator(abc.ABC, Generic[T]):
     def __str__(self) -> str:
         return type(self).__name__
 
+    def __repr__(self) -> str:
+        kind = type(self).__name__
+        if self.opened_from is None:
+            return f"<{kind}>"
+        return f"<{kind} of {outline.line(self.opened_from)}>"
+
+    def __dir__(self) -> list[str]:
+        return hints.names_of(self)
+
+
+class StageIterator(DatasetIterator[T]):
+    """An iterator of our own. A state is checked as a whole, and once, before any stage moves."""
+
+    def set_state(self, state: State) -> None:
+        self.check_state(state)
+        before = self.get_state()
+        try:
+            self.go_to(state)
+        except Exception:
+            # What was read on the way showed that it cannot be gone to.
+            with contextlib.suppress(Exception):
+                self.go_to(before)
+            raise
+
+    @abc.abstractmethod
+    def go_to(self, state: State) -> None:
+        """Go to a position that `check_state` has accepted; parents by `go_to_state_of`."""
+
 
 class ClosedIterator(DatasetIterator[Any]):
     """Takes the parent's place in a closed iterator: no check is needed while it is open."""
@@ -230,7 +278,7 @@ def closed_error() -> ValueError:
     )
 
 
-class TransformIterator(DatasetIterator[T]):
+class TransformIterator(StageIterator[T]):
     """An iterator over the elements of one parent.
 
     The attributes in `state_fields` make up its position; saving and restoring follow from
@@ -262,13 +310,12 @@ class TransformIterator(DatasetIterator[T]):
             state[name] = getattr(self, name)
         return state
 
-    def set_state(self, state: State) -> None:
-        self.check_state(state)
+    def go_to(self, state: State) -> None:
         if not self.state_fields:
-            self.parent.set_state(state)
+            go_to_state_of(self.parent, state)
             return
         state = joined(state)
-        self.parent.set_state(state["parent"])
+        go_to_state_of(self.parent, state["parent"])
         for name in self.state_fields:
             setattr(self, name, operator.index(state[name]))
 
@@ -284,28 +331,13 @@ class TransformIterator(DatasetIterator[T]):
             number_of(state, name, self)
         check_state_of(self.parent, part_of(state, parent, self))
 
-    @contextlib.contextmanager
-    def all_or_nothing(self) -> Iterator[None]:
-        """Go back to where the iterator stands now if it cannot go where it is to go."""
-        before = self.get_state()
-        try:
-            yield
-        except Exception:
-            with contextlib.suppress(Exception):
-                self._go_to(before)
-            raise
-
-    def _go_to(self, state: State) -> None:
-        """Go to a position that has been checked."""
-        raise NotImplementedError
-
     def close(self) -> None:
         super().close()
         if not isinstance(self.parent, ClosedIterator):
             self.parent = ClosedIterator(self.parent)
             self._parents = (self.parent,)
 
-    def explain(self, error: Exception, function: Any) -> None:
+    def explain(self, error: BaseException, function: Any) -> None:
         """Say where a user's function failed, in a note; the caller raises `error` again."""
         if isinstance(error, StopIteration):
             # As it is, it would end the loop as if the data had ended.
@@ -313,7 +345,7 @@ class TransformIterator(DatasetIterator[T]):
             raise self._noted(RuntimeError(f"{name} raised StopIteration.")) from error
         self._noted(error)
 
-    def _noted(self, error: Exception) -> Exception:
+    def _noted(self, error: BaseException) -> BaseException:
         if not has_stage_note(error):
             try:
                 position = f"the position {self.get_state()}"
@@ -333,6 +365,11 @@ def check_state_of(iterator: Any, state: State) -> None:
     check = getattr(iterator, "check_state", None)
     if check is not None:
         check(state)
+
+
+def go_to_state_of(iterator: Any, state: State) -> None:
+    """Bring an iterator, which need not be one of ours, to a state that was checked for it."""
+    getattr(iterator, "go_to", iterator.set_state)(state)
 
 
 def get_next_index(ds_iter: DatasetIterator[Any]) -> int:

@@ -5,30 +5,62 @@ from __future__ import annotations
 import abc
 import builtins
 import operator
-import sys
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from wholegrain._core.difference import show
 from wholegrain._core.errors import add_stage_note
+from wholegrain._core.failure import (
+    Failure,
+    PartlyFailed,
+    is_anything_to_raise,
+    to_raise_once,
+)
 from wholegrain._core.names import transform_name
 from wholegrain._core.types import IndexT, Indices, NDArray, T
-from wholegrain._graph import fusion, run
+from wholegrain._graph import fusion, outline, run
+from wholegrain._graph.chunks import for_each
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.run_iterator import Run
+from wholegrain._graph.user_functions import method_or_function as method_or_function
+
+AnyDataset: TypeAlias = IterDataset[T] | MapDataset[T]
+"""What an iterable node may read from."""
+
+
+_ELEMENTS_OF_COMPONENT = 32
+"""So many elements of a component should be read at once."""
 
 
 class MapNode(MapDataset[T]):
     """A random-access node of our own: it defines `getitem` and `getitems`."""
 
+    def __init__(self, parents: MapDataset[Any] | Sequence[MapDataset[Any]] = ()) -> None:
+        given: Any = parents
+        for parent in given if isinstance(given, (list, tuple)) else (given,):
+            if not isinstance(parent, MapDataset):
+                raise _wrong_parent(self, "MapDatasets", parent)
+        super().__init__(parents)
+
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, builtins.slice):
             return self.slice(index)
-        position = operator.index(index)
         try:
-            return self.getitem(position)
+            position = operator.index(index)
+        except TypeError:
+            raise TypeError(
+                f"`ds[index]` takes a whole number or a slice, but got {index!r}."
+            ) from None
+        try:
+            element = self.getitem(position)
+            if is_anything_to_raise():
+                for error in to_raise_once():
+                    raise error
+            return element
         except Exception as error:
             add_read_note(error, self, position)
             raise
@@ -39,7 +71,11 @@ class MapNode(MapDataset[T]):
 
     @abc.abstractmethod
     def getitems(self, indices: Indices) -> Sequence[T | None]:
-        """Read a chunk of elements."""
+        """Read a chunk of elements.
+
+        One that cannot be read stands in its place as a `Failure`; the chunk is then a
+        `PartlyFailed`. An exception is raised for the whole chunk only.
+        """
 
 
 class OneParentMapNode(MapNode[T]):
@@ -96,11 +132,13 @@ class ElementTransform(OneParentMapNode[T]):
         return None if element is None else self.apply_to(element, index)
 
     def getitems(self, indices: Indices) -> Sequence[T | None]:
+        places = indices.tolist()
+        return for_each(self._pass, self, places, self.parent.getitems(indices), places)
+
+    def _pass(self, results: list[Any], elements: Sequence[Any], indices: list[int]) -> None:
         apply_to = self.apply_to
-        return [
-            None if element is None else apply_to(element, index)
-            for element, index in zip(self.parent.getitems(indices), indices.tolist(), strict=True)
-        ]
+        for element, index in zip(elements, indices, strict=True):
+            results.append(None if element is None else apply_to(element, index))
 
     @property
     def _element_spec(self) -> Any:
@@ -125,14 +163,21 @@ class FunctionTransform(ElementTransform[T]):
         self._function = function
 
     def getitems(self, indices: Indices) -> Sequence[T | None]:
-        functions, kinds = [self._function], self.kind
+        stages, functions, kinds = [self], [self._function], self.kind
         first: MapDataset[Any] = self.parent
         while isinstance(first, FunctionTransform):
+            stages.append(first)
             functions.append(first._function)
             kinds += first.kind
             first = first.parent
-        elements = first.getitems(indices)
-        return fusion.one_pass(kinds[::-1])(elements, *functions[::-1])
+        row, run_all, functions = stages[::-1], fusion.one_pass(kinds[::-1]), functions[::-1]
+        return for_each(
+            lambda results, elements: run_all(results, elements, *functions),
+            self,
+            indices,
+            first.getitems(indices),
+            which=lambda error: row[fusion.failed_step(error)],
+        )
 
 
 class ManyParentsMapNode(MapNode[T]):
@@ -147,7 +192,9 @@ class ManyParentsMapNode(MapNode[T]):
         """Return the same for an array of indices."""
 
     def getitem(self, index: int) -> T | None:
-        component, key = self.locate(index)
+        return self._read_at(*self.locate(index))
+
+    def _read_at(self, component: int, key: int) -> T | None:
         try:
             return self._parents[component].getitem(key)
         except Exception as error:
@@ -155,21 +202,40 @@ class ManyParentsMapNode(MapNode[T]):
             raise
 
     def getitems(self, indices: Indices) -> Sequence[T | None]:
-        components, keys = self.locate_many(indices)
+        return self.read_at(*self.locate_many(indices))
+
+    def read_at(self, components: Indices, keys: Indices) -> Sequence[T | None]:
+        """Read the elements at some indices of some parents."""
         # Components in turn, each with all of its elements: stable, so keys stay in order.
         order = np.argsort(components, kind="stable")
         counts = np.bincount(components, minlength=len(self._parents))
         ordered_keys = keys[order]
         found: list[T | None] = []
         start = 0
+        failed = False
         for component, count in enumerate(counts.tolist()):
             if count:
-                found += self._parents[component].getitems(ordered_keys[start : start + count])
+                part = self._parents[component].getitems(ordered_keys[start : start + count])
+                if type(part) is PartlyFailed:
+                    failed = True
+                    self._note_component(part, component)
+                found += part
                 start += count
         elements: list[T | None] = [None] * len(found)
         for place, element in zip(order.tolist(), found, strict=True):
             elements[place] = element
-        return elements
+        return PartlyFailed(elements) if failed else elements
+
+    def _note_component(self, part: PartlyFailed, component: int) -> None:
+        for failure in part:
+            if type(failure) is Failure and not isinstance(failure.error, StopIteration):
+                add_stage_note(failure.error, f"It came from component {component} of {self}.")
+
+    @property
+    def chunk_hint(self) -> int:
+        # Each component is asked once for a chunk, whatever it has in it.
+        hints = [max(_ELEMENTS_OF_COMPONENT, parent.chunk_hint) for parent in self._parents]
+        return sum(hints)
 
     def source_index(self, index: int) -> int:
         component, key = self.locate(index)
@@ -183,12 +249,19 @@ class ManyParentsMapNode(MapNode[T]):
 class IterNode(IterDataset[T]):
     """An iterable node of our own: it defines `open`."""
 
+    def __init__(self, parents: Any = ()) -> None:
+        super().__init__(parents)
+        for parent in self._parents:
+            if not isinstance(parent, (MapDataset, IterDataset)):
+                raise _wrong_parent(self, "datasets", parent)
+
     def __iter__(self) -> DatasetIterator[T]:
-        with run.opening(self) as context:
-            watch = context.watch
-            iterator = self.open() if watch is None else watch.open(self)
+        if not run.is_opening():
+            return Run(self)
+        context = run.current()
+        iterator = self.open() if context.watch is None else context.watch.open(self)
         iterator.opened_from = self
-        context.observed.opened(iterator, self, is_output=not run.is_opening())
+        context.observed.opened(iterator, self, is_output=False)
         return iterator
 
     @abc.abstractmethod
@@ -200,11 +273,33 @@ class OneParentIterNode(IterNode[T]):
     """An iterable node over one dataset."""
 
     def __init__(self, parent: Any) -> None:
-        super().__init__(parent)
+        super().__init__((parent,))
 
     @property
     def _element_spec(self) -> Any:
         return self._parent._element_spec
+
+
+def several(method: str, datasets: Any) -> tuple[Any, ...]:
+    """Return the datasets that were given to be put together, or refuse what is none of them."""
+    if isinstance(datasets, (MapDataset, IterDataset)) or not isinstance(datasets, Iterable):
+        what = outline.label(datasets)
+        raise TypeError(f"`{method}` takes a list of datasets, but got {what}: put it in brackets.")
+    if isinstance(datasets, Mapping) and datasets:
+        raise TypeError(
+            f"`{method}` takes a list of datasets, but got a mapping with the keys"
+            f" {list(datasets)}. Only `IterDataset.mix` knows datasets by name."
+        )
+    return tuple(datasets)
+
+
+def _wrong_parent(node: Any, wanted: str, found: Any) -> TypeError:
+    name = type(node).__name__
+    if isinstance(found, IterDataset):
+        found = "an IterDataset. Put it before `to_iter_dataset()`."
+    else:
+        found = f"{show(found)}. `MapDataset.source(...)` makes a dataset of a list or a source."
+    return TypeError(f"`{name}` reads from {wanted}, but got {found}")
 
 
 def spec_after(transform: Any, parent: Any) -> Any:
@@ -218,31 +313,14 @@ def spec_after(transform: Any, parent: Any) -> Any:
     return output_spec(parent._element_spec)
 
 
-def method_or_function(transform: Any, base: str, method: str) -> Callable[..., Any]:
-    """Return the method of a transformation object, or the function that was given.
-
-    Args:
-        transform: What was given.
-        base: The name of the class in `transforms` that such objects are of.
-        method: The name of their method.
-    """
-    # If nobody has imported them, there are no such objects: a worker need not wait for it.
-    transforms = sys.modules.get("wholegrain.transforms")
-    if transforms is not None and isinstance(transform, getattr(transforms, base)):
-        function: Callable[..., Any] = getattr(transform, method)
-        return function
-    if not callable(transform):
-        raise TypeError(
-            f"`{method}` needs a function, or an object of a class that is derived from"
-            f" `transforms.{base}`, but got {transform!r}."
-        )
-    return transform  # type: ignore[no-any-return]
-
-
-def add_read_note(error: BaseException, dataset: MapDataset[Any], index: int) -> Any:
+def add_read_note(
+    error: BaseException, dataset: MapDataset[Any], index: int, failure: Failure | None = None
+) -> Any:
     """Say in which stage, at which element, reading `dataset[index]` failed; return the stage."""
     stage: Any = dataset
     at = index
+    if failure is not None:
+        stage, at = failure.stage, failure.at
     # Not the frame of the caller: looking at its variables would keep the error alive in it.
     traceback = error.__traceback__ and error.__traceback__.tb_next
     while traceback is not None:
@@ -257,6 +335,9 @@ def add_read_note(error: BaseException, dataset: MapDataset[Any], index: int) ->
         source = stage.source_index(at)
     except Exception:
         source = at
+    if getattr(dataset, "is_share", False):  # Of a worker: its elements are numbered as the whole.
+        whole: Any = dataset
+        index = whole.parent_index(index)
     add_stage_note(
         error,
         f"This happened in {stage}, element {at} there, element {index} of the pipeline,"

@@ -6,11 +6,36 @@ import abc
 import builtins
 import copy
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    overload,
+)
 
-from wholegrain._core.types import Indices, NDArray, T
-from wholegrain._graph import nodes, outline, seeds
-from wholegrain._graph.chunks import read_chunk
+import numpy as np
+
+from wholegrain._core.types import (
+    Filters,
+    Indices,
+    K,
+    Leaf,
+    LeafT,
+    Maps,
+    MapsAtRandom,
+    MapsWithIndex,
+    NDArray,
+    T,
+    T_co,
+)
+from wholegrain._graph import hints, nodes, outline, seeds
+from wholegrain._graph.chunks import read_bulk, read_singly
 from wholegrain._graph.parents import replace_parents
 from wholegrain.options import ReadOptions
 
@@ -20,7 +45,10 @@ if TYPE_CHECKING:
     from wholegrain._graph.iterator import DatasetIterator
 
 R = TypeVar("R")
-T_co = TypeVar("T_co", covariant=True)
+
+_ENDLESS = 2**48
+"""Nobody gets to the end of that many: part of an endless dataset, such as every third element."""
+P = ParamSpec("P")
 
 
 class Source(Protocol[T_co]):
@@ -36,7 +64,7 @@ class Source(Protocol[T_co]):
 class _MapDatasetFactories(abc.ABCMeta):
     """The ways to make a MapDataset. They belong to the class: an instance has none of them."""
 
-    def source(cls, source: Source[Any]) -> MapDataset[Any]:
+    def source(cls, source: Source[T]) -> MapDataset[T]:
         """Make a dataset of the elements of `source`.
 
         Args:
@@ -77,7 +105,8 @@ class _MapDatasetFactories(abc.ABCMeta):
         return nodes.ConcatenateMapDataset(datasets)
 
 
-class MapDataset(outline.Shown, Generic[T], metaclass=_MapDatasetFactories):
+@hints.with_hints
+class MapDataset(outline.Shown, Generic[T_co], metaclass=_MapDatasetFactories):
     """A dataset that gives any element by its index, without what stands before it.
 
     `len(ds)` is the length of one epoch. Indices at and past it address later epochs, where a
@@ -97,6 +126,9 @@ class MapDataset(outline.Shown, Generic[T], metaclass=_MapDatasetFactories):
 
     _parents: tuple[MapDataset[Any], ...] = ()
 
+    _repeats_itself: ClassVar[bool] = True
+    """Whether what it does to an element is the same in each epoch."""
+
     def __init__(self, parents: MapDataset[Any] | Sequence[MapDataset[Any]] = ()) -> None:
         self._parents = (parents,) if isinstance(parents, MapDataset) else tuple(parents)
 
@@ -107,30 +139,36 @@ class MapDataset(outline.Shown, Generic[T], metaclass=_MapDatasetFactories):
         """Return the length of one epoch."""
 
     @overload
-    def __getitem__(self, index: builtins.slice) -> MapDataset[T]: ...
+    def __getitem__(self, index: builtins.slice) -> MapDataset[T_co]: ...
     @overload
-    def __getitem__(self, index: int) -> T | None: ...
+    def __getitem__(self, index: int) -> T_co | Any: ...  # None where there is no element.
     @abc.abstractmethod
-    def __getitem__(self, index: builtins.slice | int) -> MapDataset[T] | T | None:
+    def __getitem__(self, index: builtins.slice | int) -> MapDataset[T_co] | T_co | Any:
         """Return the element at an index, or the dataset of a slice."""
 
-    def getitem(self, index: int) -> T | None:
+    def getitem(self, index: int) -> T_co | None:
         """Read one element: what transformations call."""
         return self[index]
 
-    def getitems(self, indices: Indices) -> Sequence[T | None]:
-        """Read a chunk of elements, in the order of `indices`."""
-        return read_chunk(self, "_getitems", indices.tolist())
+    def getitems(self, indices: Indices) -> Sequence[T_co | None]:
+        """Read a chunk of elements, in the order of `indices`.
+
+        What transformations call: an element that cannot be read stands there as a Failure.
+        """
+        places = indices.tolist()
+        if type(self)._getitems is MapDataset._getitems:
+            return read_singly(self.__getitem__, places, self, places)  # type: ignore[no-any-return]
+        return read_bulk(self, "_getitems", places, self, places)  # type: ignore[no-any-return]
 
     def gather(self, indices: Indices) -> NDArray[Any] | None:
         """Return a chunk of elements stacked, where they are rows of one array; else None."""
         return None
 
-    def _getitems(self, indices: Sequence[int]) -> Sequence[T | None]:
+    def _getitems(self, indices: Sequence[int]) -> Sequence[T_co | None]:
         """Read elements; a subclass may override it where one read of many is better."""
         return [self[index] for index in indices]
 
-    def __iter__(self) -> DatasetIterator[T]:
+    def __iter__(self) -> DatasetIterator[T_co]:
         return self.to_iter_dataset().__iter__()
 
     def __bool__(self) -> bool:
@@ -148,7 +186,7 @@ class MapDataset(outline.Shown, Generic[T], metaclass=_MapDatasetFactories):
         (parent,) = self._parents
         return parent
 
-    def with_parents(self, parents: Sequence[MapDataset[Any]]) -> MapDataset[T]:
+    def with_parents(self, parents: Sequence[MapDataset[Any]]) -> MapDataset[T_co]:
         """Return the same transformation of other datasets."""
         if all(new is old for new, old in zip(parents, self._parents, strict=True)):
             return self
@@ -161,9 +199,22 @@ class MapDataset(outline.Shown, Generic[T], metaclass=_MapDatasetFactories):
         """Compute what follows from the parents: called for each new set of them."""
 
     @property
+    def chunk_hint(self) -> int:
+        """How many elements should be read at once at least, so that reading together pays."""
+        return max((parent.chunk_hint for parent in self._parents), default=1)
+
+    @property
     def sparse(self) -> bool:
         """Whether elements may be missing, because a filter or flat map stands above."""
         return any(parent.sparse for parent in self._parents)
+
+    @property
+    def _period(self) -> int | None:
+        """After how many indices an endless dataset begins again; None if it is not known."""
+        if len(self) < _ENDLESS or len(self._parents) != 1:
+            return None
+        (parent,) = self._parents
+        return len(parent) if len(parent) < _ENDLESS else parent._period
 
     def source_index(self, index: int) -> int:
         """Return the index by which the source knows the element, as far as it is known."""
@@ -182,9 +233,12 @@ class MapDataset(outline.Shown, Generic[T], metaclass=_MapDatasetFactories):
     def __str__(self) -> str:
         return type(self).__name__
 
+    def __dir__(self) -> list[str]:
+        return hints.names_of(self)
+
     # Transformations.
 
-    def map(self, transform: transforms.Map | Callable[[T], R]) -> MapDataset[R]:
+    def map(self, transform: Maps[T_co, R | None] | Callable[[T_co], R | None]) -> MapDataset[R]:
         """Replace each element by `transform` of it.
 
         Returning None takes the element out.
@@ -192,7 +246,7 @@ class MapDataset(outline.Shown, Generic[T], metaclass=_MapDatasetFactories):
         return nodes.MapMapDataset(self, transform)
 
     def map_with_index(
-        self, transform: transforms.MapWithIndex | Callable[[int, T], R]
+        self, transform: MapsWithIndex[T_co, R | None] | Callable[[int, T_co], R | None]
     ) -> MapDataset[R]:
         """Replace each element by `transform(index, element)`.
 
@@ -202,7 +256,7 @@ class MapDataset(outline.Shown, Generic[T], metaclass=_MapDatasetFactories):
 
     def random_map(
         self,
-        transform: transforms.RandomMap | Callable[[T, Any], R],
+        transform: MapsAtRandom[T_co, R | None] | Callable[[T_co, np.random.Generator], R | None],
         *,
         seed: int | None = None,
     ) -> MapDataset[R]:
@@ -217,20 +271,52 @@ class MapDataset(outline.Shown, Generic[T], metaclass=_MapDatasetFactories):
         """
         return nodes.RandomMapMapDataset(self, transform, seed)
 
-    def filter(self, transform: transforms.Filter | Callable[[T], bool]) -> MapDataset[T]:
+    def filter(self, transform: Filters[T_co] | Callable[[T_co], Any]) -> MapDataset[T_co]:
         """Keep the elements for which `transform` is true.
 
         The length stays the same, the elements that were dropped read as None.
         """
         return nodes.FilterMapDataset(self, transform)
 
+    @overload
+    def batch(
+        self: MapDataset[Leaf],
+        batch_size: int,
+        *,
+        drop_remainder: bool = ...,
+        batch_fn: None = ...,
+    ) -> MapDataset[NDArray[Any]]: ...
+    @overload
+    def batch(
+        self: MapDataset[dict[K, LeafT]],
+        batch_size: int,
+        *,
+        drop_remainder: bool = ...,
+        batch_fn: None = ...,
+    ) -> MapDataset[dict[K, NDArray[Any]]]: ...
+    @overload
+    def batch(
+        self,
+        batch_size: int,
+        *,
+        drop_remainder: bool = ...,
+        batch_fn: None = ...,
+    ) -> MapDataset[Any]: ...
+    @overload
+    def batch(
+        self,
+        batch_size: int,
+        *,
+        drop_remainder: bool = ...,
+        batch_fn: Callable[[Sequence[T_co]], R],
+    ) -> MapDataset[R]: ...
     def batch(
         self,
         batch_size: int,
         *,
         drop_remainder: bool = False,
-        batch_fn: Callable[[Sequence[T]], R] | None = None,
-    ) -> MapDataset[R]:
+        batch_fn: Callable[[Sequence[Any]], Any] | None = None,
+    ) -> MapDataset[Any]:
         """Stack `batch_size` consecutive elements of an epoch.
 
         To batch over the ends of epochs, `repeat` first.
@@ -242,7 +328,7 @@ class MapDataset(outline.Shown, Generic[T], metaclass=_MapDatasetFactories):
         """
         return nodes.BatchMapDataset(self, batch_size, drop_remainder, batch_fn)
 
-    def shuffle(self, seed: int | None = None) -> MapDataset[T]:
+    def shuffle(self, seed: int | None = None) -> MapDataset[T_co]:
         """Put the elements of each epoch in a random order, without a buffer.
 
         Args:
@@ -252,7 +338,7 @@ class MapDataset(outline.Shown, Generic[T], metaclass=_MapDatasetFactories):
 
     def repeat(
         self, num_epochs: int | None = None, *, reseed_each_epoch: bool = True
-    ) -> MapDataset[T]:
+    ) -> MapDataset[T_co]:
         """Count several epochs as one.
 
         Args:
@@ -262,7 +348,7 @@ class MapDataset(outline.Shown, Generic[T], metaclass=_MapDatasetFactories):
         """
         return nodes.RepeatMapDataset(self, num_epochs, reseed_each_epoch)
 
-    def slice(self, sl: builtins.slice | Sequence[int] | MapDataset[int]) -> MapDataset[T]:
+    def slice(self, sl: builtins.slice | Sequence[int] | MapDataset[int]) -> MapDataset[T_co]:
         """Take the elements of a Python slice, or those at a sequence of indices.
 
         `ds[shard_index::shard_count]` is the usual way to shard.
@@ -271,19 +357,24 @@ class MapDataset(outline.Shown, Generic[T], metaclass=_MapDatasetFactories):
             return nodes.SliceMapDataset(self, sl)
         return nodes.IndexedMapDataset(self, sl)
 
-    def seed(self, seed: int) -> MapDataset[T]:
+    def seed(self, seed: int) -> MapDataset[T_co]:
         """Set the seed from which those of later shuffles and random maps follow."""
         return nodes.SeedMapDataset(self, seed)
 
     def to_iter_dataset(
         self, read_options: ReadOptions | None = None, *, allow_nones: bool = False
-    ) -> IterDataset[T]:
+    ) -> IterDataset[T_co]:
         """Read one epoch in order, ahead of the consumer.
 
         Args:
             read_options: How far ahead, and with how many threads.
             allow_nones: Whether to give None for missing elements instead of leaving them out.
         """
+        if not (read_options is None or hasattr(read_options, "prefetch_buffer_size")):
+            raise TypeError(
+                "`to_iter_dataset` needs options, such as `ReadOptions(num_threads=4)`, but got"
+                f" {read_options!r}."
+            )
         return nodes.PrefetchIterDataset(
             self, read_options or self._default_read_options(), allow_nones
         )
@@ -297,6 +388,8 @@ class MapDataset(outline.Shown, Generic[T], metaclass=_MapDatasetFactories):
         """Apply one transformation object, or a sequence of them."""
         return nodes.apply_transformations(self, transformations)  # type: ignore[no-any-return]
 
-    def pipe(self, func: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
+    def pipe(
+        self, func: Callable[Concatenate[Self, P], R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
         """Return `func(self, *args, **kwargs)`."""
         return func(self, *args, **kwargs)

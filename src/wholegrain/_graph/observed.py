@@ -20,8 +20,11 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from wholegrain._engine.waiting import voluntary_switches
-from wholegrain._graph import outline
+from wholegrain._engine.waiting import (
+    ThreadTimes,
+    involuntary_switches,
+    queued_for_each_second,
+)
 from wholegrain._graph.clocked_iterators import (
     may_replace_methods,
     put_back_methods,
@@ -29,8 +32,9 @@ from wholegrain._graph.clocked_iterators import (
     replaced,
 )
 from wholegrain._graph.pace import Pace
+from wholegrain._graph.stage_ids import StageIds
 from wholegrain._graph.tape import tape
-from wholegrain._graph.times import Reads, Times
+from wholegrain._graph.times import Reads, Times, extrapolate
 
 _CLOCK_S = 2e-6
 """What a clock around a stage costs for each call."""
@@ -44,6 +48,9 @@ _SHARE = 0.004
 _FEW_STEPS, _FEW_CALLS, _MANY_CALLS = 5, 16, 4096
 
 _STALE_S = 0.1
+
+_LONG_WAIT_S = 1e-3
+"""Of longer waits for a quick element it is looked at whether others had the processor."""
 
 OFF, NOW_AND_THEN, ALWAYS = "off", "now and then", "always"
 _IDLE_S, _IDLE_TIMES = 120.0, 30
@@ -67,14 +74,18 @@ class Observed:
         self.reads: dict[str, Reads] = {}
         self.workers: dict[tuple[str, int], Any] = {}
         self.wait = 0.0
+        self._odd_wait = 0.0  # While others had the processor: it does not stand for more.
+        self._waits = self._odd_waits = 0
+        self._switches_before = 0
         self.loop = 0.0
-        self.start = 0.0  # Until workers had something to give.
+        self.start = 0.0  # Until the first element, and until each worker had its first.
+        self._has_started = False
+        self._cpu_before = 0.0  # Seconds of processors that the process had used until then.
         self._start_before = 0.0
         self._started: set[int] = set()
         self.lock = threading.Lock()
         self._output: Callable[[], Any] = _nothing
-        self._places: dict[int, str] = {}
-        self._named: list[Any] = []  # Kept, so that nothing else gets their numbers.
+        self.ids = StageIds()
         self._clockable = False  # Whether there are iterators to put clocks around.
         self.is_alone = False  # Whether the output is the only one there is, and keeps time.
         self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -116,8 +127,7 @@ class Observed:
         """Begin to look: all that was opened so far belongs to this iterator."""
         if not is_on():
             return
-        self._named.append(dataset)
-        self._name_places(dataset, "0")
+        self.ids.add(dataset)
         self._output = weakref.ref(iterator)
         self._adopt(iterator, dataset)
         self._clockable = any(not it.keeps_time for it in self._iterators)
@@ -147,29 +157,9 @@ class Observed:
         """Whether the training loop reads from it."""
         return self._output() is iterator
 
-    def _name_places(self, dataset: Any, place: str) -> None:
-        self._places[id(dataset)] = place
-        for number, parent in enumerate(getattr(dataset, "parents", ())):
-            self._name_places(parent, f"{place}.{number}")
-
-    def name_share(self, share: Any, whole: Any) -> None:
-        """Know the stages of a worker's share as those of the whole that it is a share of."""
-        self._named.append(share)
-        place = self._places.get(id(whole))
-        if place is None or share is whole:
-            return
-        self._places[id(share)] = place
-        parents = getattr(share, "parents", ())
-        if type(share) is not type(whole) or len(parents) != len(whole.parents):
-            for parent in parents:  # A slice was put between.
-                self.name_share(parent, whole)
-            return
-        for part, parent in zip(parents, whole.parents, strict=True):
-            self.name_share(part, parent)
-
     def place_of(self, dataset: Any) -> str:
         """Return by what a stage is known."""
-        return self._places.get(id(dataset)) or f"inside {outline.label(dataset)}"
+        return self.ids.of(dataset)
 
     def times_of(self, dataset: Any) -> Times:
         """Return what was seen of a stage, to be added to."""
@@ -221,19 +211,52 @@ class Observed:
                 iterator.set_clock(has_own)
 
     def __del__(self) -> None:
-        if self._replaced:
+        if getattr(self, "_replaced", None):  # It may not have been made to the end.
             put_back_methods(self._replaced)
 
     def entered(self, now: float) -> None:
         """Note that the training loop asks for an element."""
+        if not self._has_started and self._seen:  # The first one went by without clocks.
+            self.start += sum(times.own for times in list(self.stages.values()) if times.clocked)
+            self._end_start_up(now)
         self._start_before = self.start
         if self._left_at:
             self._was_away(now - self._left_at)
 
     def left(self, now: float, seconds: float) -> None:
         """Note that the training loop got an element, and how long that took."""
-        self.wait += max(0.0, seconds - (self.start - self._start_before))
         self._left_at = now
+        if self._has_started:
+            waited = max(0.0, seconds - (self.start - self._start_before))
+            if waited > _LONG_WAIT_S and self._mode == NOW_AND_THEN and self._was_preempted():
+                self._odd_wait += waited
+                self._odd_waits += 1
+            else:
+                self.wait += waited
+                self._waits += 1
+        else:
+            self.start = max(self.start, self._start_before + seconds)
+            self._end_start_up(now)
+
+    def _was_preempted(self) -> bool:
+        """Whether others were given the processor since this was last asked."""
+        before, self._switches_before = self._switches_before, involuntary_switches()
+        return self._switches_before != before
+
+    def _end_start_up(self, now: float) -> None:
+        """Begin to count: opening files and the like says nothing of how it goes on."""
+        self._has_started = True
+        self._cpu_before = time.process_time()
+        with self.lock:
+            for times in list(self.stages.values()):
+                times.end_start_up()
+        self.wait = self._odd_wait = self.loop = 0.0
+        self._waits = self._odd_waits = 0
+        self._seconds_on = self._seconds_off = 0.0
+        if self._since:
+            self._since = now
+        self._pace = Pace()
+        self._pace.switched(list(self._iterators), was_on=False)
 
     def _was_away(self, seconds: float) -> None:
         if self._is_idle(seconds):
@@ -306,8 +329,7 @@ class Observed:
         is_output = iterator is not None and self.is_output(iterator)
         if is_output:
             self.entered(start)
-        deep = tape.deep
-        cpu, yields = (time.thread_time(), voluntary_switches()) if deep else (0.0, 0)
+        began = ThreadTimes.now() if tape.deep else None
         try:
             yield
         finally:
@@ -319,9 +341,8 @@ class Observed:
             else:
                 times.waited += spent
             tape.below += spent
-            if deep:
-                tape.below_computing += time.thread_time() - cpu
-                tape.below_yields += voluntary_switches() - yields
+            if began is not None:
+                tape.deeply_below.add(ThreadTimes.now().without(began))
             if is_output:
                 self.left(end, spent)
             elif self._clockable:
@@ -379,26 +400,23 @@ class Observed:
         factor = 1 + off / on if on and off else 1.0
         with self.lock:
             stages = {place: copy.copy(times) for place, times in list(self.stages.items())}
-        for times in stages.values():
-            if times.clocked:
-                times.own *= factor
-                times.computing *= factor
-                times.elements *= factor
-        for top, reads in list(self.reads.items()):
-            more = 1 + reads.pending / reads.noted if reads.noted else 1.0
-            for place, times in stages.items():
-                if place == top or place.startswith(f"{top}."):
-                    times.own *= more
-                    times.computing *= more
-                    times.elements *= more
+        extrapolate(stages, factor, list(self.reads.items()))
         return {
-            "wait": self.wait * factor,
+            "wait": self._estimated_wait(factor),
+            "measured_wait": self.wait + self._odd_wait,
             "loop": self.loop * factor + self._since_left(now),
             "start": self.start,
+            "cpu": time.process_time() - self._cpu_before,
+            "queued": queued_for_each_second(),
             "stages": stages,
             "workers": dict(self.workers),
-            "estimated": factor > 1.05,
         }
+
+    def _estimated_wait(self, factor: float) -> float:
+        if not self._waits:
+            return self._odd_wait * factor
+        # Those in which others had the processor count as the others do, and once as they were.
+        return self.wait * factor * (1 + self._odd_waits / self._waits) + self._odd_wait
 
     def _since_left(self, now: float) -> float:
         """Return the training loop's time since it last had to wait, if it has gone on since."""
@@ -414,7 +432,7 @@ def _nothing() -> None:
 
 
 def _keeps_time(iterator: Any) -> bool:
-    """Whether an iterator, or one behind it, says now and then that a chunk is over."""
+    """Whether an iterator, or one upstream, says now and then that a chunk is over."""
     if getattr(iterator, "keeps_time", False) or hasattr(iterator, "_slots"):
         return True
     return any(_keeps_time(parent) for parent in getattr(iterator, "_parents", ()))

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import sys
 import types
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self
 
 _FEWEST_TO_FOLD = 5
+_LONGEST_LINE = 80
+_LONGEST_PATH = 40
+
+_SURELY_INFINITE = 2**40
+"""A part of an infinite dataset with more elements than that was not cut off by anybody."""
 
 
 class Shown:
     """What a dataset says of itself, in a terminal and in a notebook."""
+
+    _shown_name: str | None = None
+
+    def named(self, name: str) -> Self:
+        """Return the same dataset under a name, which reports, `repr` and `explain()` show.
+
+        Elements, seeds, states and checkpoints do not depend on names.
+
+        Example:
+            >>> train = MapDataset.source(files).named("train files").map(decode)
+        """
+        given: object = name
+        if not (isinstance(given, str) and given.strip()):
+            raise ValueError(f"The name of a stage is a text that is not empty, but got {name!r}.")
+        clone = copy.copy(self)
+        clone._shown_name = name
+        return clone
 
     def explain(self) -> str:
         """Say what runs where in this pipeline: threads, workers, chunks, seeds, in words.
@@ -34,11 +57,48 @@ class Shown:
 
 
 def label(dataset: Any) -> str:
-    """Return what a stage does, as its user would call it: `map(decode)`, `batch(32)`."""
+    """Return what a stage does, as its user would call it: `map(decode)`, `batch(32)`.
+
+    The name that the user gave it comes first, and a source says which files it reads.
+    """
+    text = plain_label(dataset)
+    name = getattr(dataset, "_shown_name", None)
+    try:
+        files = _files(getattr(dataset, "source", dataset))
+    except Exception:  # A class of the user's with names of ours.
+        files = ""
+    if files:
+        text = f"{text[:-1]}: {files})" if text.endswith(")") else f"{text}({files})"
+    if isinstance(name, str):
+        text = f"{name}: {text}"
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def plain_label(dataset: Any) -> str:
+    """Return what a stage does, without its name: alike for stages that do the same."""
     try:
         return _label(dataset)
     except Exception:  # Half made, or a class of the user's with one of our names.
         return type(dataset).__name__
+
+
+def _files(source: Any) -> str:
+    """Return which files one of our sources reads, shortened."""
+    if not type(source).__module__.startswith("wholegrain."):
+        return ""
+    paths = source._shown_paths
+    more = f" + {len(paths) - 1} more" if len(paths) > 1 else ""
+    return f"{_short_path(paths[0])}{more}" if paths else ""
+
+
+def _short_path(path: str) -> str:
+    """Return the end of a path: folders tell files of the same name apart."""
+    if "://" in path:
+        path = path.partition("?")[0]  # There may be credentials in the rest.
+    short = "/".join(path.rstrip("/").rsplit("/", 2)[-2:])
+    if len(short) <= _LONGEST_PATH:
+        return short
+    return f"{short[: _LONGEST_PATH // 3]}…{short[-_LONGEST_PATH * 2 // 3 :]}"
 
 
 def _label(dataset: Any) -> str:
@@ -59,7 +119,7 @@ def _label(dataset: Any) -> str:
             epochs = getattr(dataset, "_num_epochs", None)
             return "repeat" if epochs is None else f"repeat({epochs})"
         case "Slice":
-            return f"slice{str(dataset).removeprefix(kind)}"
+            return f"slice{str(dataset).removeprefix(kind)}".replace(str(sys.maxsize), "")
         case "Seed":
             return f"seed({dataset.base_seed})"
         case "Prefetch":
@@ -96,12 +156,37 @@ def function_name(function: Any) -> str:
 
 
 def length(dataset: Any) -> int | None:
-    """Return how many elements a MapDataset has; None if it is not known, or there is no end."""
+    """Return how many elements a MapDataset has; None if it is not known, or infinite."""
+    found = _len(dataset)
+    return None if found is None or _is_infinite(dataset, found) else found
+
+
+def is_infinite(dataset: Any) -> bool:
+    """Whether a MapDataset has no end, because of a `repeat()` upstream."""
+    found = _len(dataset)
+    return found is not None and _is_infinite(dataset, found)
+
+
+def length_text(dataset: Any) -> str:
+    """Return how many elements a MapDataset has, as text: "1,000", "infinite"; "" if unknown."""
+    if is_infinite(dataset):
+        return "infinite"
+    count = length(dataset)
+    return "" if count is None else f"{count:,}"
+
+
+def _is_infinite(dataset: Any, count: int) -> bool:
+    if count >= sys.maxsize:
+        return True
+    # A batch of an infinite dataset has a length, as Grain counts: a part of the largest number.
+    return count > _SURELY_INFINITE and any(map(is_infinite, getattr(dataset, "parents", ())))
+
+
+def _len(dataset: Any) -> int | None:
     try:
-        found = len(dataset)
+        return len(dataset) if hasattr(type(dataset), "__len__") else None
     except Exception:
         return None
-    return None if found >= sys.maxsize else found
 
 
 def inputs(dataset: Any) -> Sequence[Any]:
@@ -112,31 +197,38 @@ def inputs(dataset: Any) -> Sequence[Any]:
     return parents
 
 
-def tree(dataset: Any) -> str:
+def line(dataset: Any) -> str:
+    """Return a pipeline on one line, from the source on; the stages in between if they fit."""
+    stages = [label(dataset)]
+    above = inputs(dataset)
+    while len(above) == 1:
+        stages.insert(0, label(above[0]))
+        above = inputs(above[0])
+    if len(" > ".join(stages)) > _LONGEST_LINE and len(stages) > 2:
+        stages = [stages[0], "...", stages[-1]]
+    return " > ".join(stages)
+
+
+def tree(dataset: Any, label: Callable[[Any], str] = label) -> str:
     """Return a pipeline as a small tree with lengths, the output first."""
-    return "\n".join(_lines(dataset, "", ""))
+    return "\n".join(_lines(dataset, "", "", label))
 
 
-def _lines(dataset: Any, first: str, rest: str) -> Iterator[str]:
-    count = length(dataset) if hasattr(type(dataset), "__len__") else None
-    text = f"{first}{label(dataset)}"
-    yield text if count is None else f"{text}  [{count:,}]"
-    behind = inputs(dataset)
-    shown = behind if len(behind) < _FEWEST_TO_FOLD else behind[:2]
-    if len(behind) == 1:
-        yield from _lines(behind[0], rest, rest) if len(rest) else _chain(behind[0])
+def _lines(dataset: Any, first: str, rest: str, label: Callable[[Any], str]) -> Iterator[str]:
+    count = length_text(dataset)
+    yield f"{first}{label(dataset)}  [{count}]" if count else f"{first}{label(dataset)}"
+    parents = inputs(dataset)
+    shown = parents if len(parents) < _FEWEST_TO_FOLD else parents[:2]
+    if len(parents) == 1:
+        yield from _lines(parents[0], rest, rest, label)
         return
     for number, parent in enumerate(shown):
-        last = number == len(behind) - 1
+        last = number == len(parents) - 1
         yield from _lines(
-            parent, f"{rest}{'└' if last else '├'}─ ", f"{rest}{' ' if last else '│'}  "
+            parent, f"{rest}{'└' if last else '├'}─ ", f"{rest}{' ' if last else '│'}  ", label
         )
-    if len(shown) < len(behind):
-        yield f"{rest}└─ and {len(behind) - len(shown)} more"
-
-
-def _chain(dataset: Any) -> Iterator[str]:
-    yield from _lines(dataset, "", "")
+    if len(shown) < len(parents):
+        yield f"{rest}└─ and {len(parents) - len(shown)} more"
 
 
 def _snake(name: str) -> str:

@@ -8,8 +8,10 @@ without workers in which the state a number of elements further on is a matter o
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
+from wholegrain._core.state import is_whole_number
 from wholegrain._core.types import State
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
 from wholegrain._graph.stage import Step
@@ -29,18 +31,14 @@ def state_at(dataset: Any, count: int) -> State | None:
 
 
 def elements_read(state: Any) -> int | None:
-    """Return how many elements were read in all, if the state says."""
+    """Return how many elements were read in all, if the state of one iterator says."""
     if not isinstance(state, dict):
         return None
-    if "next_index" in state:
-        return int(state["next_index"])
-    if "index_for_rng" in state:
-        return int(state["index_for_rng"])
-    workers = state.get("iterators_in_use_states")
-    if workers is None:
-        return None
-    counts = [elements_read(worker) for worker in workers]
-    return None if None in counts else sum(counts)  # type: ignore[arg-type]
+    for counter in ("next_index", "index_for_rng"):
+        if counter in state:
+            count = state[counter]
+            return operator.index(count) if is_whole_number(count) and count >= 0 else None
+    return None
 
 
 _SAME = Step()

@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.log import logger
+from wholegrain._core.state import WrongStateError, joined, wrong_state
 from wholegrain._core.types import State, T
+from wholegrain._core.whole_number import whole_count
 from wholegrain._graph import positions, run
 from wholegrain._graph.interleave_iterator import InterleaveDatasetIterator
 from wholegrain._graph.iter_dataset import IterDataset
@@ -19,6 +21,7 @@ from wholegrain._graph.process_iterator import ProcessIterator, modules_of, pack
 from wholegrain._graph.shares import Shares, check_can_shard
 from wholegrain._graph.stage import Stage
 from wholegrain._graph.thread_iterator import ThreadPrefetchDatasetIterator
+from wholegrain._graph.user_functions import check_arguments
 from wholegrain.options import MultiprocessingOptions
 
 if TYPE_CHECKING:
@@ -40,7 +43,8 @@ class ShardedIterDataset(InterleaveIterDataset[T]):
     def __init__(
         self, parent: IterDataset[T], num_workers: int, buffer_size: int, sequential: bool
     ) -> None:
-        super().__init__(range(num_workers), cycle_length=num_workers, iter_buffer_size=buffer_size)
+        shares: Any = range(num_workers)
+        super().__init__(shares, cycle_length=num_workers, iter_buffer_size=buffer_size)
         self._parents = (parent,)
         self._sequential = sequential
         self._num_workers = num_workers
@@ -93,61 +97,59 @@ class ShardedDatasetIterator(InterleaveDatasetIterator[T]):
 
     _dataset: ShardedIterDataset[T]
 
-    def __init__(self, dataset: ShardedIterDataset[T], context: run.RunContext) -> None:
-        # Workers at the end of their share wait there: the next epoch needs them again.
-        self._idle: dict[int, DatasetIterator[T]] = {}
-        super().__init__(dataset, context)
-
     def _end_slot(self, slot: int) -> None:
         iterator = self._slots[slot]
         if iterator is not None:
             self._last_states[slot] = iterator.get_state()
+            # Workers at the end of their share wait there: the next epoch needs them again.
             self._idle[slot] = iterator
             self._slots[slot] = None
 
-    def _open(self, number: int) -> DatasetIterator[T] | None:
-        return self._idle.pop(number, None) or super()._open(number)
+    def _close_idle(self) -> None:
+        if self._closed:
+            super()._close_idle()
 
-    def _drop(self) -> None:
-        if not self._closed:
-            self._idle |= {n: it for n, it in enumerate(self._slots) if it is not None}
-            return
-        super()._drop()
-        for iterator in self._idle.values():
-            iterator.close()
-        self._idle = {}
-
-    def set_state(self, state: State) -> None:
-        given: Any = state
-        saved = given.get("iterators_in_use_states") if isinstance(given, Mapping) else None
-        if saved is None or len(saved) != self._num_datasets:
-            state = self._translated(state, None if saved is None else len(saved))
-        super().set_state(state)
+    def go_to(self, state: State) -> None:
+        super().go_to(self._translated(state))
 
     def check_state(self, state: State) -> None:
+        state = self._translated(state)
         super().check_state(state)
-        try:
-            # Workers say what is wrong when it is too late. The first share is the longest.
-            share = self._dataset.shares.open(0, self._context)
-        except Exception:
-            return  # What it needs may be there in workers only.
-        try:
-            for worker_state, has_ended in zip(
-                state["iterators_in_use_states"], state["exhausted"], strict=False
-            ):
-                if worker_state is not None and not has_ended:
-                    check_state_of(share, worker_state)
-        finally:
-            share.close()
+        workers = list(state["iterators_in_use_indices"])
+        if workers != list(range(len(workers))):
+            raise wrong_state(self, f"its workers are {workers}, and not in order")
+        # Workers say what is wrong when it is too late.
+        for number, worker_state, has_ended in zip(
+            state["iterators_in_use_indices"],
+            state["iterators_in_use_states"],
+            state["exhausted"],
+            strict=False,
+        ):
+            if worker_state is None or has_ended:
+                continue
+            try:
+                share = self._dataset.shares.open(number, self._context)
+            except Exception:
+                return  # What it needs may be there in workers only.
+            try:
+                check_state_of(share, worker_state)
+            finally:
+                share.close()
 
-    def _translated(self, state: State, saved_workers: int | None) -> State:
-        position = positions.elements_read(state)
+    def _translated(self, state: State) -> State:
+        """Return the state for this number of workers, if it was taken with another."""
+        given: Any = state
+        saved = given.get("iterators_in_use_states") if isinstance(given, Mapping) else None
+        saved_workers = len(saved) if isinstance(saved, (list, tuple)) else 0
+        if saved_workers == self._num_datasets:
+            return state
+        position = positions.elements_read(joined(state))
         states = None if position is None else self._dataset.states_at(position)
         if states is None or position is None:
-            raise ValueError(
-                f"The state was taken with {saved_workers or 0} workers, but here are"
-                f" {self._num_datasets}. For this pipeline the order of the elements depends on"
-                " the number of workers: restore it with the same number."
+            raise WrongStateError(
+                f"The state was taken with {saved_workers} workers, but here are"
+                f" {self._num_datasets}. For this pipeline, or this state, the order of the"
+                " elements depends on the number of workers: restore it with the same number."
             )
         workers = self._num_datasets
         return {
@@ -165,7 +167,7 @@ class MultithreadPrefetchIterDataset(ShardedIterDataset[T]):
 
     def open_dataset(self, number: int, context: run.RunContext) -> DatasetIterator[T]:
         iterator = self.shares.open(number, context, context.watch)
-        context.observed.name_share(iterator.opened_from, self._parent)
+        context.observed.ids.add_share(iterator.opened_from, self._parent)
         return iterator
 
     def run_ahead(self, iterator: DatasetIterator[T]) -> DatasetIterator[T]:
@@ -189,6 +191,7 @@ def multithread_prefetch(
         sequential_slice: Whether each thread reads a contiguous part of the sources instead of
             every n-th element.
     """
+    num_threads = whole_count("num_threads", num_threads)
     if num_threads < 0:
         raise ValueError(f"`num_threads` cannot be negative, but got {num_threads}.")
     if num_threads == 0:
@@ -261,6 +264,10 @@ def process_prefetch(
             "`mp_prefetch` needs options, such as `MultiprocessingOptions(num_workers=4)`, but got"
             f" {options!r}."
         )
+    if worker_init_fn is not None:
+        if not callable(worker_init_fn):
+            raise TypeError(f"`worker_init_fn` has to be a function, but got {worker_init_fn!r}.")
+        check_arguments("worker_init_fn", worker_init_fn, ("worker_index", "worker_count"))
     num_workers, buffer_size = options.num_workers, options.per_worker_buffer_size
     for name, value in (("num_workers", num_workers), ("per_worker_buffer_size", buffer_size)):
         if isinstance(value, str) and value != "auto":

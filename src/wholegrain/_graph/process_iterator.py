@@ -78,24 +78,32 @@ class ProcessIterator(DatasetIterator[T]):
             raise
 
     def _connect(self) -> RemoteIterator[T]:
-        if self._closed:
-            raise closed_error()
+        self._check_open()
         get_launcher(self._modules)
         # The rest is imported, and the pipeline packed, while the process that starts workers
         # starts itself.
         from wholegrain._engine.remote import RemoteIterator
 
-        self._remote = RemoteIterator(
+        remote: RemoteIterator[T] = RemoteIterator(
             self._program(), initial_state=self._start_state, **self._settings
         )
-        self._remote.waiting = self.waiting
+        remote.waiting = self.waiting
         if self._state is not None:
-            self._remote.set_state(self._state)
-        return self._remote
+            remote.set_state(self._state)
+        self._remote = remote
+        try:
+            self._check_open()
+        except ValueError:
+            remote.close()  # Another thread has closed this iterator, and has not seen the worker.
+            raise
+        return remote
 
-    def start_prefetch(self) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise closed_error()
+
+    def start_prefetch(self) -> None:
+        self._check_open()
         (self._remote or self._connect()).start_prefetch()
 
     @property
@@ -108,8 +116,7 @@ class ProcessIterator(DatasetIterator[T]):
         return self._start_state() if self._state is None else copy_state(self._state)
 
     def set_state(self, state: State) -> None:
-        if self._closed:
-            raise closed_error()
+        self._check_open()
         if self._remote is not None:
             self._remote.set_state(state)
         else:

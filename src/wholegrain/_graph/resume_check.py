@@ -17,6 +17,7 @@ import numpy as np
 
 from wholegrain._core.difference import show
 from wholegrain._engine import set_up
+from wholegrain._graph import epochs
 from wholegrain._graph.checks import END, assert_equal, saying
 from wholegrain._graph.saving import state_text
 
@@ -67,7 +68,8 @@ def check_resume(
     """
     with saying("The pipeline cannot be pickled, to be sent to another process"):
         packed: bytes = cloudpickle.dumps(pipeline)
-    elements, states, has_ended = _run(pipeline, max_elements)
+    with epochs.meant():
+        elements, states, has_ended = _run(pipeline, max_elements)
     rng = np.random.default_rng(seed)
     steps = rng.permutation(len(states))[:num_restores].tolist()
     for step in sorted(steps):

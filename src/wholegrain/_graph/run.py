@@ -57,16 +57,9 @@ def is_opening() -> bool:
     return getattr(_local, "context", None) is not None
 
 
-@contextlib.contextmanager
-def opening(dataset: Any) -> Iterator[RunContext]:
-    """Open iterators of `dataset`: as part of the run that is being opened, or as a new one."""
-    context: RunContext | None = getattr(_local, "context", None)
-    if context is not None:
-        yield context
-        return
-    options = gather_options(dataset) or DatasetOptions()
-    with entered(RunContext(options=options, watch=tracking.begin(dataset, options))) as new:
-        yield new
+def leave() -> None:
+    """Open nothing any more in this thread, where an interruption kept `entered` from saying so."""
+    _local.context = None
 
 
 @contextlib.contextmanager

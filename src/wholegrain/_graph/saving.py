@@ -1,10 +1,13 @@
 """States as files: what Orbax's newer interface asks of an iterator."""
 
+import contextlib
 import json
+import operator
 import os
 import re
 import warnings
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,11 +43,55 @@ def read_json(file: Any) -> Any:
     """Return the state in a file."""
     try:
         return json.loads(file.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError, IsADirectoryError) as error:
         raise ValueError(
             f"File {file} is damaged: it is not the JSON of an iterator's state ({error}). Restore"
             " another checkpoint."
         ) from error
+
+
+def names_in(directory: Any) -> list[str]:
+    """Return the names of the files in a directory; none if there is no such directory."""
+    try:
+        return sorted(path.name for path in directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def write_all(directory: Any, files: Mapping[str, str]) -> None:
+    """Write files so that each is there whole, or the one of before, whatever happens meanwhile."""
+    if not isinstance(directory, Path):
+        # Orbax's: it moves the directory to its place when all is written.
+        for name, text in files.items():
+            (directory / name).write_text(text)
+        return
+    parts = {directory / f".{name}.{os.getpid()}": directory / name for name in files}
+    try:
+        for part, path in parts.items():
+            with open(part, "w", encoding="utf-8") as file:
+                file.write(files[path.name])
+                file.flush()
+                os.fsync(file.fileno())  # Before the name stands for it, also after a power cut.
+        for part, path in parts.items():
+            part.replace(path)
+    except BaseException as error:
+        for part in parts:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.add_note(f"The iterator could not be saved in {directory}.")
+        raise
+    _sync_directory(directory)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Have the names in a directory written, where the file system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def write_files(files: Mapping[str, str], directory: Any) -> Coroutine[Any, Any, None]:
@@ -60,8 +107,7 @@ async def _write_files(
     path = await directory.await_creation()
 
     def write() -> None:
-        for name, content in files.items():
-            (path / name).write_text(content)
+        write_all(path, files)
         if wait_for_others is not None:
             wait_for_others(path)
 
@@ -70,8 +116,7 @@ async def _write_files(
 
 def missing_file(file: Any, directory: Any) -> ValueError:
     """Return the error for a process whose state is not there."""
-    names = sorted(path.name for path in directory.iterdir()) if directory.exists() else []
-    states = [name for name in names if _STATE_FILE.match(name)]
+    states = [name for name in names_in(directory) if _STATE_FILE.match(name)]
     index, count = jax_process()
     if not states:
         found = "There is no iterator state in that directory: is it the item of another name?"
@@ -96,7 +141,6 @@ _STATE_FILE = re.compile(r"process_\d+-of-\d+\.json$")
 async def read_state(iterator: Any, directory: Any) -> None:
     """Read the state of this process from `directory` and restore `iterator`."""
     import asyncio
-    from pathlib import Path
 
     path = Path(directory) if isinstance(directory, (str, os.PathLike)) else directory
     file = path / state_filename()
@@ -136,19 +180,21 @@ def check_pipeline(iterator: Any, directory: Any) -> None:
     if file is None:
         return  # Grain wrote it.
     from wholegrain._graph import fingerprint_changes
-    from wholegrain._graph.fingerprint import fingerprint
 
+    own = _own_description(iterator)
+    if own is None:
+        return
     try:
-        saved, own = json.loads(file.read_text()), fingerprint(iterator)
-        if saved["version"] > own["version"]:
-            raise ValueError("a later release wrote it")
-        changes = fingerprint_changes.compare(saved, own)
+        saved = json.loads(file.read_text())
+        is_later = operator.index(saved["version"]) > own["version"]
+        changes = None if is_later else fingerprint_changes.compare(saved, own)
     except Exception as error:
-        warnings.warn(
-            f"Whether the checkpoint belongs to this pipeline was not checked: {file} cannot be"
-            f" read ({error!r}).",
-            stacklevel=3,
-        )
+        raise ValueError(
+            f"File {file} is damaged: it is not the description of a pipeline ({error!r}). Restore"
+            " another checkpoint; or delete the file, if the pipeline is the same."
+        ) from error
+    if changes is None:
+        _warn_unchecked(f"{file} cannot be read, because a later release wrote it")
         return
     if changes.breaking:
         raise ValueError(
@@ -165,6 +211,22 @@ def check_pipeline(iterator: Any, directory: Any) -> None:
         )
 
 
+def _own_description(iterator: Any) -> Any:
+    from wholegrain._graph.fingerprint import fingerprint
+
+    try:
+        return fingerprint(iterator)
+    except Exception as error:  # A `len` or `repr` of a user's.
+        _warn_unchecked(f"it cannot be described ({error!r})")
+        return None
+
+
+def _warn_unchecked(reason: str) -> None:
+    warnings.warn(
+        f"Whether the checkpoint belongs to this pipeline was not checked: {reason}.", stacklevel=4
+    )
+
+
 def _pipeline_file_in(directory: Any, iterator: Any) -> Any:
     """Return the file that describes the pipeline that wrote a checkpoint; None without one."""
     index, count = jax_process()
@@ -173,7 +235,8 @@ def _pipeline_file_in(directory: Any, iterator: Any) -> Any:
         return file
     if hasattr(iterator, "shard_options"):
         # An elastic one describes the pipeline of all processes, however many there were.
-        return next((one for one in directory.iterdir() if _PIPELINE_FILE.match(one.name)), None)
+        found = (name for name in names_in(directory) if _PIPELINE_FILE.match(name))
+        return next((directory / name for name in found), None)
     return None
 
 

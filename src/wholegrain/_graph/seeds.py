@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from wholegrain._core.rng import seed_from_words
+from wholegrain._core.whole_number import whole_number
 
 
 class Node(Protocol):
@@ -44,3 +45,22 @@ def resolve_seed(node: Node, seed: int | None, method: str) -> int:
             " pipeline before it with `ds.seed(...)`."
         )
     return seed
+
+
+def checked_seed(seed: Any) -> Any:
+    """Return a seed of random numbers, or refuse it: any number from 0 on, or several."""
+    if isinstance(seed, Sequence) and not isinstance(seed, (str, bytes)):
+        for part in seed:
+            checked_seed(part)
+        return seed
+    number = whole_number("seed", seed)
+    if number < 0:
+        raise ValueError(f"`seed` cannot be negative, but got seed={seed}.")
+    return number
+
+
+def checked_base_seed(seed: Any) -> Any:
+    """Return what `ds.seed` was given, or refuse it; None is no seed."""
+    if isinstance(seed, str):  # For numpy, and so for Grain, a wrong value.
+        raise ValueError(f"`seed` has to be a whole number, but got {seed!r}.")
+    return None if seed is None else checked_seed(seed)

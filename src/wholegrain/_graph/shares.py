@@ -43,7 +43,7 @@ class Shares(Generic[T]):
         iterator = self.open(number, context, context.watch)
         # To reports, this is the stage that has workers.
         context.observed.be_output(iterator, self)
-        context.observed.name_share(iterator.opened_from, self.parents[0])
+        context.observed.ids.add_share(iterator.opened_from, self.parents[0])
         return iterator
 
 
@@ -67,7 +67,9 @@ def _shard(dataset: Any, index: int, count: int, sequential: bool) -> Any:
     if isinstance(dataset, MapDataset):
         if sequential:
             return _contiguous(dataset, index, count)
-        return SliceMapDataset(dataset, slice(index, None, count))
+        part = SliceMapDataset(dataset, slice(index, None, count))
+        part.is_share = True
+        return part
     set_slice = getattr(dataset, "set_slice", None)
     if set_slice is not None:
         share = copy.copy(dataset)

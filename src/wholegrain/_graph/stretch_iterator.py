@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from wholegrain._core.elements import nbytes
@@ -12,7 +13,7 @@ from wholegrain._core.types import State, T
 from wholegrain._engine.read_ahead import Read, ReadAhead
 from wholegrain._engine.read_stretches import ReadStretches
 from wholegrain._graph.clocked import reading
-from wholegrain._graph.iterator import DatasetIterator
+from wholegrain._graph.iterator import DatasetIterator, go_to_state_of
 from wholegrain._graph.nodes.read_ahead import PrefetchDatasetIterator, PrefetchIterDataset
 from wholegrain._graph.positions import CountedStates, read_until
 
@@ -54,13 +55,11 @@ class StretchReadIterator(PrefetchDatasetIterator[T]):
         self._expected = None
         self._drop_reader()
 
-    def set_state(self, state: State) -> None:
+    def go_to(self, state: State) -> None:
         self._length = len(self._dataset)  # A source may have said that it ended before.
         self.has_missed = False
         if self.is_suspect:
-            self.check_state(state)
             self._stand_at(self.stretch[0])
-            self._retried_until = self.stretch[1]
             return
         expected = self._expected
         if expected and self.stretch in expected:
@@ -71,12 +70,15 @@ class StretchReadIterator(PrefetchDatasetIterator[T]):
         if reader is not None and reader.goes_on_at(*self.stretch):
             self._stand_at(self.stretch[0])
         else:
-            super().set_state(state)
+            super().go_to(state)
+
+    def _read_chunk(self, start: int) -> Sequence[T | None]:
+        # Beyond the stretch, where elements were missing, they are read one by one too.
+        if self.is_suspect or start >= self.stretch[1]:
+            return reading(self._dataset, None)(start, start + 1)
+        return super()._read_chunk(start)
 
     def _next_chunk(self) -> None:
-        if self._end >= self.stretch[1]:
-            # Where elements were missing: those beyond are read one by one.
-            self._retried_until = max(self._retried_until, self._end + 1)
         super()._next_chunk()
         self.has_missed = self.has_missed or self._sparse_chunk is not None
 
@@ -200,7 +202,7 @@ class StretchIterator:
         self._made = 0
         self._has_ended = self._is_astray = self._is_over = False
         self._reader.stretch = self._positions(state)
-        self._iterator.set_state(self._start)
+        go_to_state_of(self._iterator, self._start)  # It was checked, or counted from such a one.
 
     def expect(self, state: Any) -> None:
         """Take note of a state that `set_state` will be called with; of none any more for None."""

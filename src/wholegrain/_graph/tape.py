@@ -5,16 +5,19 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from wholegrain._engine.waiting import ThreadTimes
+
 
 class Tape(threading.local):
     """What a thread spent in stages that have returned, since the current one was entered."""
 
     below = 0.0
-    below_computing = 0.0
-    below_yields = 0
     stage: Any = None
     deep = False
-    """Whether the processor's time is looked at in this step: a clock that takes longer."""
+    """Whether all clocks of the thread are looked at in this step, which takes longer."""
+
+    def __init__(self) -> None:
+        self.deeply_below = ThreadTimes()
 
 
 tape = Tape()

@@ -6,23 +6,41 @@ import weakref
 from typing import Any
 
 from wholegrain._core.place import KeptPlace
-from wholegrain._core.state import copy_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
-from wholegrain._engine.background import Background
-from wholegrain._graph.iterator import DatasetIterator, check_state_of, closed_error
+from wholegrain._core.whole_number import whole_count
+from wholegrain._engine.background import QUICK_SECONDS, Background
+from wholegrain._engine.waiting import Probe
+from wholegrain._graph.iterator import (
+    DatasetIterator,
+    StageIterator,
+    check_state_of,
+    closed_error,
+    go_to_state_of,
+)
+
+# After so many elements it is judged whether they are worth a thread; later on more seldom.
+_FIRST_STEPS, _MOST_STEPS = 16, 4096
+
+# So many slow ones in a row are no accident.
+_SLOW_LOOKS = 2
 
 
-def check_buffer_size(size: int) -> None:
-    """Refuse a buffer that cannot be."""
+def checked_buffer_size(size: int) -> int:
+    """Return the size of a buffer, or refuse it."""
+    size = whole_count("prefetch_buffer_size", size)
     if size < 0:
         raise ValueError(
             f"`prefetch_buffer_size` cannot be negative, but got {size}. 0 switches it off."
         )
+    return size
 
 
-class ThreadPrefetchDatasetIterator(KeptPlace, DatasetIterator[T]):
+class ThreadPrefetchDatasetIterator(KeptPlace, StageIterator[T]):
     """A position in what a thread runs ahead: that of the last element handed out.
+
+    Where elements turn out to be so quick that handing them over costs more than making them, the
+    thread ends, and the consumer makes them for itself until they are slow again.
 
     Args:
         parent: An iterator; besides a DatasetIterator anything with `__next__`, `get_state` and
@@ -37,7 +55,7 @@ class ThreadPrefetchDatasetIterator(KeptPlace, DatasetIterator[T]):
 
     def __init__(self, parent: Any, prefetch_buffer_size: int) -> None:
         super().__init__((parent,))
-        check_buffer_size(prefetch_buffer_size)
+        prefetch_buffer_size = checked_buffer_size(prefetch_buffer_size)
         self.parent = parent
         self._buffer_size = prefetch_buffer_size
         self._keeps_state = getattr(parent, "moves_at_end", True)
@@ -47,6 +65,10 @@ class ThreadPrefetchDatasetIterator(KeptPlace, DatasetIterator[T]):
         self._count = 0
         self._count_is_known = True
         self._closed = False
+        # Looks at elements now and then while they are quick, and made without a thread.
+        self._probe: Probe | None = None
+        self._slow_looks = 0
+        self._steps_to_judge = _FIRST_STEPS
 
     def __next__(self) -> T:
         try:
@@ -56,12 +78,17 @@ class ThreadPrefetchDatasetIterator(KeptPlace, DatasetIterator[T]):
                     raise closed_error()
                 if not self._buffer_size:
                     return self._next_of_parent()
+                if self._probe is not None:
+                    return self._next_here(self._probe)
                 background = self._start()
             if background.results or self.observed is None:
-                element, state = background.take()
+                got = background.take()
             else:
                 with self.observed.waiting(self):
-                    element, state = background.take()
+                    got = background.take()
+            if got is None:
+                return self._next_here(self._without_thread())
+            element, state = got
             error = Background.error_of(element)
             if error is not None:
                 self._stop()
@@ -77,8 +104,75 @@ class ThreadPrefetchDatasetIterator(KeptPlace, DatasetIterator[T]):
             self._count += 1
             return element  # type: ignore[no-any-return]
         except Exception as error:
+            if self._closed:  # By another thread, in the middle of this.
+                raise closed_error() from None
             keep_user_frames(error)
             raise
+
+    def take(self, count: int) -> list[T]:
+        parent_take = getattr(self.parent, "take", None)
+        if self._closed or self._background is not None or parent_take is None:
+            return self._take_ready(count)
+        probe = self._probe
+        if probe is None and self._buffer_size:
+            return self._take_ready(count)
+        before = self.parent.get_state() if self._keeps_state else None
+        looks = probe is not None and probe.due()
+        if probe is not None and looks:
+            probe.begin()
+        try:
+            elements: list[T] = parent_take(count)
+        except Exception:
+            self._state = None
+            self._count += 1
+            raise
+        if probe is not None and looks:
+            self._judge(probe, len(elements))
+        self._state = None if elements else before
+        self._count += len(elements)
+        return elements
+
+    def _take_ready(self, count: int) -> list[T]:
+        """Take the next element, and those after it that are ready."""
+        elements = super().take(count)
+        background = self._background
+        if background is None or not elements:
+            return elements
+        results = background.results
+        while len(elements) < count and results and Background.error_of(results[0][0]) is None:
+            got = background.take()
+            if got is None:
+                break
+            element, self._state = got
+            self._count += 1
+            elements.append(element)
+        return elements
+
+    def _without_thread(self) -> Probe:
+        """Go on without a thread, which has found elements to be quick and has ended."""
+        self._stop()
+        if not self._keeps_state:
+            self._state = None
+        self._probe, self._slow_looks = Probe(), 0
+        return self._probe
+
+    def _next_here(self, probe: Probe) -> T:
+        if not probe.due():
+            return self._next_of_parent()
+        probe.begin()
+        element = self._next_of_parent()
+        self._judge(probe, 1)
+        return element
+
+    def _judge(self, probe: Probe, count: int) -> None:
+        """Go back to a thread if elements are not quick any more."""
+        if not probe.was_slow(count * QUICK_SECONDS):
+            self._slow_looks = 0
+            return
+        self._slow_looks += 1
+        if self._slow_looks == _SLOW_LOOKS:
+            self._probe = None
+            self._steps_to_judge = min(4 * self._steps_to_judge, _MOST_STEPS)
 
     def _next_of_parent(self) -> T:
         """Take an element without running ahead. The end leaves the state as it is."""
@@ -109,20 +203,26 @@ class ThreadPrefetchDatasetIterator(KeptPlace, DatasetIterator[T]):
         def step() -> tuple[Any, Any]:
             return next(parent), get_state()
 
-        self._background = Background(step, get_state, self._buffer_size)
+        background = self._background = Background(
+            step, get_state, self._buffer_size, self._steps_to_judge
+        )
         # The thread must not keep this iterator alive, nor outlive it.
-        self._finalizer = weakref.finalize(self, self._background.stop, wait=False)
+        self._finalizer = weakref.finalize(self, background.stop, wait=False)
         self._finalizer.atexit = False
-        return self._background
+        background.start()
+        if self._closed:  # By another thread, before there was something to stop.
+            self._stop()
+            raise closed_error()
+        return background
 
     def _stop(self) -> None:
         """Stop the thread and forget what it has ready."""
-        if self._background is not None:
-            self._background.stop()
-            self._background = None
-        if self._finalizer is not None:
-            self._finalizer.detach()
-            self._finalizer = None
+        background, self._background = self._background, None
+        if background is not None:
+            background.stop()
+        finalizer, self._finalizer = self._finalizer, None
+        if finalizer is not None:
+            finalizer.detach()
 
     @property
     def buffer_size(self) -> int:
@@ -142,22 +242,15 @@ class ThreadPrefetchDatasetIterator(KeptPlace, DatasetIterator[T]):
     def start_prefetch(self) -> None:
         if self._closed:
             raise closed_error()
-        if self._buffer_size and self._background is None:
+        if self._buffer_size and self._background is None and self._probe is None:
             self._start()
 
     def check_state(self, state: State) -> None:
         check_state_of(self.parent, state)
 
-    def set_state(self, state: State) -> None:
-        self.check_state(state)
+    def go_to(self, state: State) -> None:
         self._stop()
-        try:
-            self.parent.set_state(state)
-        except Exception:
-            # The thread has run ahead of the consumer, who may go on.
-            if self._state is not None:
-                self.parent.set_state(copy_state(self._state))
-            raise
+        go_to_state_of(self.parent, state)
         self._state = None
         self._count_is_known = False
 

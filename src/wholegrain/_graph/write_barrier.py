@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from wholegrain._core.log import logger
 from wholegrain.sharding import jax_process
 
 _TIMEOUT_S = 600
@@ -26,14 +27,22 @@ def others_to_wait_for() -> Callable[[Any], None] | None:
     """
     if jax_process()[1] == 1 or "orbax.checkpoint" not in sys.modules:
         return None
-    from orbax.checkpoint import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
-        multihost,
-    )
-
     options = _multiprocessing_options()
     if options is not None and options.primary_host is None:
         return None  # Each process has a disk of its own.
-    wait = multihost.get_barrier_sync_fn(processes=options and options.active_processes)
+    try:
+        from orbax.checkpoint import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
+            multihost,
+        )
+
+        wait = multihost.get_barrier_sync_fn(processes=options and options.active_processes)
+    except (ImportError, AttributeError) as error:
+        raise RuntimeError(
+            "The iterators of several processes cannot be saved together: this release of Orbax"
+            " lacks `multihost.get_barrier_sync_fn`, by which processes wait until all have"
+            " written. Save them by `CheckpointManager` with `CheckpointSave`, or install another"
+            " release of Orbax."
+        ) from error
 
     def wait_for_others(path: Any) -> None:
         _times_written[str(path)] += 1
@@ -46,10 +55,19 @@ def others_to_wait_for() -> Callable[[Any], None] | None:
 def _multiprocessing_options() -> Any:
     """Return Orbax's options in this thread; None if it does not tell."""
     try:
+        # There is no public way to ask.
         from orbax.checkpoint.experimental.v1._src.context import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
             context,
         )
 
-        return context.get_context().multiprocessing_options
-    except (ImportError, AttributeError):
+        options = context.get_context().multiprocessing_options
+        _ = options.primary_host, options.active_processes
+        return options
+    except (ImportError, AttributeError, TypeError) as error:
+        logger().warning(
+            "This release of Orbax does not tell which processes save together (%r): all %d"
+            " processes of the job wait for each other.",
+            error,
+            jax_process()[1],
+        )
         return None

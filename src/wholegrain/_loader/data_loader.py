@@ -5,21 +5,25 @@ from __future__ import annotations
 import operator
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from wholegrain import transforms
-from wholegrain._graph import positions
+from wholegrain._core.whole_number import whole_count
+from wholegrain._graph import outline, positions
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.nodes.batch import check_batch_size
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
+from wholegrain._graph.user_functions import refuse_class
 from wholegrain._loader.iterator import DataLoaderIterator
 from wholegrain._loader.legacy import BatchOperation, Operation
 from wholegrain._loader.operations import DataIterDataset, OperationIterDataset
 from wholegrain._loader.records import SampledMapDataset, count_places
 from wholegrain.options import MultiprocessingOptions, ReadOptions
 from wholegrain.samplers import IndexSampler, Sampler, SequentialSampler
-from wholegrain.sharding import NoSharding, ShardOptions
+from wholegrain.sharding import NoSharding, ShardOptions, check_shard_options
+
+_MOST_SHOWN = 4  # Operations, where a loader is printed.
 
 
 class DataLoader:
@@ -63,6 +67,7 @@ class DataLoader:
     ) -> None:
         num_workers = _determine_worker_count(worker_count)
         _check_buffer_size(worker_buffer_size, num_workers)
+        _check_kinds(data_source, sampler, operations, read_options)
         self._data_source = data_source
         self._sampler = sampler
         self._shard_options = _shard_options(shard_options, sampler)
@@ -109,9 +114,42 @@ class DataLoader:
             ds = ds.mp_prefetch(self._multiprocessing_options)
         return ds
 
+    def __repr__(self) -> str:
+        names = [outline.function_name(operation) for operation in self._operations]
+        if len(names) > _MOST_SHOWN:
+            names = [*names[:_MOST_SHOWN], "..."]
+        return (
+            f"DataLoader({type(self._data_source).__name__}, {type(self._sampler).__name__},"
+            f" operations=[{', '.join(names)}],"
+            f" worker_count={self._multiprocessing_options.num_workers!r})"
+        )
+
     def __iter__(self) -> DataLoaderIterator:
         _check_random_maps(self._operations, self._sampler)
         return DataLoaderIterator(self, None)
+
+
+def _check_kinds(source: Any, sampler: Any, operations: Any, read_options: Any) -> None:
+    if not hasattr(source, "__getitem__"):
+        raise TypeError(
+            "`data_source` needs `__len__` and `__getitem__(index)`, but"
+            f" {type(source).__name__} has no `__getitem__`. A generator or another iterable can"
+            " be made a list first."
+        )
+    if not hasattr(sampler, "__getitem__"):
+        raise TypeError(
+            "`sampler` has to say which record comes when, as"
+            f" `IndexSampler(num_records=len(source))` does, but got {sampler!r}."
+        )
+    if not isinstance(operations, Iterable):
+        raise TypeError(
+            f"`operations` has to be a list, but got {operations!r}: put it in brackets."
+        )
+    if not (read_options is None or hasattr(read_options, "prefetch_buffer_size")):
+        raise TypeError(
+            "`read_options` has to be something like `ReadOptions(num_threads=4)`, but got"
+            f" {read_options!r}."
+        )
 
 
 def _determine_worker_count(worker_count: Any) -> int | Literal["auto"]:
@@ -143,6 +181,7 @@ def _determine_worker_count(worker_count: Any) -> int | Literal["auto"]:
 def _check_buffer_size(size: int | Literal["auto"], num_workers: int | Literal["auto"]) -> None:
     if size == "auto":
         return
+    size = whole_count("worker_buffer_size", size)
     if size < 0 or (size == 0 and num_workers):
         raise ValueError(
             f"`worker_buffer_size` has to be at least 1 with {num_workers} workers, but got {size}."
@@ -151,7 +190,7 @@ def _check_buffer_size(size: int | Literal["auto"], num_workers: int | Literal["
 
 def _shard_options(given: ShardOptions | None, sampler: Any) -> ShardOptions:
     if given is not None:
-        return given
+        return check_shard_options(given)
     options = getattr(sampler, "_shard_options", None)
     if not isinstance(options, ShardOptions):
         raise ValueError(
@@ -164,6 +203,12 @@ def _shard_options(given: ShardOptions | None, sampler: Any) -> ShardOptions:
 def _check_operations(operations: Sequence[Any]) -> None:
     grouped: str | None = None
     for operation in operations:
+        refuse_class(operation, "operations")
+        if not callable(operation) and not isinstance(operation, transforms.Transformation):
+            raise TypeError(
+                "An operation has to be a transformation of `wholegrain.transforms`, or callable,"
+                f" but got {operation!r}."
+            )
         if isinstance(operation, transforms.Batch):
             check_batch_size(operation.batch_size)
         if isinstance(operation, transforms.MapWithIndex) and grouped:

@@ -6,7 +6,18 @@ import functools
 import json
 from typing import TYPE_CHECKING, Any, Self
 
+from wholegrain._core.state import (
+    WrongStateError,
+    check_mapping,
+    index_of,
+    is_whole_number,
+    number_of,
+    part_of,
+    shortened,
+    wrong_state,
+)
 from wholegrain._core.tracebacks import keep_user_frames
+from wholegrain._core.types import State
 from wholegrain._graph import saving
 from wholegrain._graph.auto_prefetch import set_worker_count
 from wholegrain._loader import naming
@@ -15,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from wholegrain._loader.data_loader import DataLoader
+    from wholegrain._observe.report import Report
 
 _VERSION = 2
 
@@ -33,7 +45,11 @@ class DataLoaderIterator:
     ) -> None:
         self._data_loader = data_loader
         self._iterator = data_loader._dataset.__iter__()  # noqa: SLF001
-        metrics: list[Any] | None = getattr(self._iterator, "metrics", None)
+        metrics: list[Any] | None = getattr(
+            self._iterator._parent,  # noqa: SLF001
+            "metrics",
+            None,
+        )
         if metrics:  # Only where they were asked for.
             from wholegrain._observe.prometheus import LOADER_GET_NEXT
 
@@ -49,7 +65,7 @@ class DataLoaderIterator:
     def __next__(self) -> Any:
         try:
             return next(self._iterator)
-        except Exception as error:
+        except BaseException as error:
             keep_user_frames(error)
             raise
 
@@ -69,7 +85,7 @@ class DataLoaderIterator:
         """
         set_worker_count(self._iterator, count)
 
-    def report(self) -> Any:
+    def report(self) -> Report:
         """Say what is slow in this pipeline, and why; see `DatasetIterator.report`."""
         return self._iterator.report()
 
@@ -91,11 +107,7 @@ class DataLoaderIterator:
 
     def set_state(self, state: bytes | bytearray | str | dict[str, Any]) -> None:
         """Go to a position that `get_state` returned, in this or another run."""
-        if isinstance(state, dict):
-            decoded = state
-        else:
-            text = state if isinstance(state, str) else bytes(state).decode()
-            decoded = json.loads(text)
+        decoded = _decoded(state)
         self._validate(decoded)
         self._go_to(decoded)
 
@@ -146,28 +158,30 @@ class DataLoaderIterator:
         """Raise unless the state is one of this loader's."""
         loader = self._data_loader
         if not isinstance(state, dict):
-            raise ValueError(f"A state is the JSON of a dict, but got that of {state!r}.")
+            raise WrongStateError(
+                f"A state is the JSON of a dict, but got that of {shortened(state)}."
+            )
         self._check_kind(state)
         if loader.has_flat_map:
             return
-        if state.get("version", _VERSION) != _VERSION:
-            raise ValueError(
-                f"The state has version {state['version']}, but this release writes and reads"
+        version = state.get("version", _VERSION)
+        if not is_whole_number(version) or version != _VERSION:
+            raise WrongStateError(
+                f"The state has version {shortened(version)}, but this release writes and reads"
                 f" version {_VERSION}. Restore it with the release that wrote it."
             )
-        if self._places(state) is None or not loader.has_same_order(
-            self._workers, state["worker_count"]
-        ):
+        saved_count = number_of(state, "worker_count", self)
+        if not loader.has_same_order(self._workers, saved_count):
             own_count = loader.multiprocessing_options.num_workers
-            raise ValueError(
-                "The state was taken with worker_count="
-                f"{state['worker_count']}, but this DataLoader has worker_count={own_count}."
-                " With these operations the order of the elements depends on it: restore it with"
-                " the same number."
+            raise WrongStateError(
+                f"The state was taken with worker_count={saved_count}, but this DataLoader has"
+                f" worker_count={own_count}. With these operations the order of the elements"
+                " depends on it: restore it with the same number."
             )
-        naming.check_same("sampler", state["sampler"], repr(loader._sampler))  # noqa: SLF001
-        own = naming.source_name(loader._data_source)  # noqa: SLF001
-        naming.check_same("data_source", state["data_source"], own)
+        sampler, source = loader._sampler, loader._data_source  # noqa: SLF001
+        naming.check_same("sampler", part_of(state, "sampler", self), repr(sampler))
+        own = naming.source_name(source)
+        naming.check_same("data_source", part_of(state, "data_source", self), own)
 
     def _check_kind(self, state: dict[str, Any]) -> None:
         """Raise if the state is one of another kind of iterator."""
@@ -189,46 +203,64 @@ class DataLoaderIterator:
             )
 
     def _go_to(self, state: dict[str, Any]) -> None:
+        # An interruption after the iterator has moved would not be known to it.
+        self._iterator.set_state(self._of_dataset(state))
+
+    def _of_dataset(self, state: dict[str, Any]) -> State:
+        """Return the same position as a state of the dataset's iterator."""
         if self._data_loader.has_flat_map:
-            self._iterator.set_state(state)
-            return
+            return state
         places = self._places(state)
-        if places is None:
-            raise ValueError(f"The state does not say where all of its workers stand: {state}.")
         workers = self._workers
+        last_worker = index_of(state, "last_worker_index", self)
+        if not -1 <= last_worker < len(places):
+            raise wrong_state(
+                self, f"worker {shortened(last_worker)} was the last of {len(places)} workers"
+            )
         if len(places) == max(1, workers):
-            next_worker = (int(state["last_worker_index"]) + 1) % len(places)
+            next_worker = (last_worker + 1) % len(places)
         else:
             # As many elements read in all, by another number of workers.
             read = sum(places)
             next_worker = read % max(1, workers)
             places = [-(-(read - worker) // max(1, workers)) for worker in range(max(1, workers))]
         if not workers:
-            self._iterator.set_state({"next_index": places[0]})
-            return
-        self._iterator.set_state(
-            {
-                "next_index_in_cycle": next_worker,
-                "next_index_in_datasets": workers,
-                "iterators_in_use_indices": list(range(workers)),
-                "iterators_in_use_states": [{"next_index": place} for place in places],
-                "exhausted": [0] * workers,
-                "future_states": {},
-            }
-        )
+            return {"next_index": places[0]}
+        return {
+            "next_index_in_cycle": next_worker,
+            "next_index_in_datasets": workers,
+            "iterators_in_use_indices": list(range(workers)),
+            "iterators_in_use_states": [{"next_index": place} for place in places],
+            "exhausted": [0] * workers,
+            "future_states": {},
+        }
 
-    def _places(self, state: dict[str, Any]) -> list[int] | None:
-        """Return how many places each worker of a state has read; None if it does not say."""
+    def _places(self, state: dict[str, Any]) -> list[int]:
+        """Return how many places each worker of a state has read."""
         options = self._data_loader._shard_options  # noqa: SLF001
         count, index = options.shard_count, options.shard_index
-        seen, workers = state["last_seen_indices"], max(1, int(state["worker_count"]))
+        workers = max(1, number_of(state, "worker_count", self))
+        seen = check_mapping(part_of(state, "last_seen_indices", self), self)
         if any(str(worker) not in seen for worker in range(workers)):
-            return None
+            raise wrong_state(
+                self,
+                f"it was taken with worker_count={state['worker_count']}, but does not say where"
+                f" all of those stand: {shortened(seen)}",
+            )
         stride = workers * count
-        return [
-            (int(seen[str(worker)]) + stride - index - worker * count) // stride
-            for worker in range(workers)
-        ]
+        places = []
+        for worker in range(workers):
+            first = index + worker * count
+            place, rest = divmod(index_of(seen, str(worker), self) + stride - first, stride)
+            if rest:
+                raise wrong_state(
+                    self,
+                    f"worker {worker} cannot have seen the record at {seen[str(worker)]}: with"
+                    f" worker_count={workers} and {options} its first is {first}, and then every"
+                    f" {stride}th",
+                )
+            places.append(place)
+        return places
 
     async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Take the state now, and return a coroutine that writes it into `directory`."""
@@ -239,5 +271,23 @@ class DataLoaderIterator:
         """Return a coroutine that reads the state from `directory` and goes there."""
         return saving.read_state(self, directory)
 
+    def __repr__(self) -> str:
+        return f"<DataLoaderIterator of {self._data_loader!r}>"
+
     def __str__(self) -> str:
         return f"PyGrainDatasetIterator(state={self._state_text()})"
+
+
+def _decoded(state: bytes | bytearray | str | dict[str, Any]) -> Any:
+    """Return what the text of a state says."""
+    if isinstance(state, dict):
+        return state
+    expected = "A DataLoader's state is the text that `get_state` returned, in JSON"
+    try:
+        text = state if isinstance(state, str) else bytes(state).decode()
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        problem = f"{expected}, but got {shortened(state)}: {error.msg}"
+        raise json.JSONDecodeError(problem, error.doc, error.pos) from None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise WrongStateError(f"{expected}, but got {shortened(state)}: {error}.") from error

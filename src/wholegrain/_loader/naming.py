@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from wholegrain._core.state import WrongStateError, shortened
+
 
 def source_name(source: Any) -> str:
     """Return how a source is named in a state: never by its data."""
@@ -15,7 +17,7 @@ def source_name(source: Any) -> str:
     return repr(source)
 
 
-def check_same(what: str, saved: str, own: str) -> None:
+def check_same(what: str, saved: Any, own: str) -> None:
     """Raise if a state was taken with another sampler or source.
 
     Args:
@@ -25,6 +27,10 @@ def check_same(what: str, saved: str, own: str) -> None:
     """
     if saved == own:
         return
+    if not isinstance(saved, str):
+        raise WrongStateError(
+            f"The state names the `{what}` {shortened(saved)}, but this DataLoader has {own}."
+        )
     if _lasting(saved) != _lasting(own):
         raise ValueError(
             f"The state was taken with another `{what}`:\n    {saved}\nbut this DataLoader"

@@ -31,6 +31,11 @@ class OperationIterDataset(OneParentIterNode[Record[Any]]):
         self._shard_count = shard_count
 
     @property
+    def is_random(self) -> bool:
+        """Whether it draws random numbers."""
+        return isinstance(self._operation, (transforms.RandomMap, transforms.TfRandomMap))
+
+    @property
     def _stage(self) -> Stage:
         match self._operation:
             case transforms.Batch() | BatchOperation():
@@ -124,6 +129,8 @@ class _MapIterator(ElementIterator[Record[Any]]):
 
     def __next__(self) -> Record[Any]:
         try:
+            if self._held is not None:
+                return self.next_held()
             record: Record[Any] = next(self.parent)
             try:
                 return Record(record.metadata, self._function(record))
@@ -134,10 +141,11 @@ class _MapIterator(ElementIterator[Record[Any]]):
             keep_user_frames(error)
             raise
 
-    def transform_chunk(self, elements: list[Any], results: list[Any]) -> None:
-        function, append = self._function, results.append
+    def transform_chunk(self, results: list[Any], elements: list[Any]) -> None:
+        function = self._function
         for record in elements:
-            append(Record(record.metadata, function(record)))
+            # What was made is kept if it raises.
+            results.append(Record(record.metadata, function(record)))  # noqa: PERF401
 
 
 class _OnData:
@@ -227,8 +235,8 @@ class _LegacyIterator(TransformIterator[Record[Any]]):
             keep_user_frames(error)
             raise
 
-    def set_state(self, state: State) -> None:
-        super().set_state(state)
+    def go_to(self, state: State) -> None:
+        super().go_to(state)
         # Started anew: it may hold records of another place, or have ended.
         self._start()
 

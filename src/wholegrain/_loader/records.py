@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from wholegrain._core.failure import PartlyFailed, is_failure
 from wholegrain._core.types import Indices
+from wholegrain._graph.chunks import for_each, read_singly
 from wholegrain._graph.kinds import MapNode
 from wholegrain._graph.nodes.source import read_many
 from wholegrain._graph.stage import Stage
@@ -37,6 +39,16 @@ class SampledMapDataset(MapNode[Record[Any]]):
             self._length = 0
         self._built_in = type(sampler) in _BUILT_IN
 
+    @property
+    def is_random(self) -> bool:
+        """Whether the order is a random one."""
+        return bool(getattr(self._sampler, "_shuffle", False))
+
+    @property
+    def epochs_inside(self) -> int | None:
+        """How many times the sampler names each record; None for any number."""
+        return getattr(self._sampler, "_num_epochs", 1)
+
     def __len__(self) -> int:
         return self._length
 
@@ -56,7 +68,7 @@ class SampledMapDataset(MapNode[Record[Any]]):
     def getitems(self, indices: Indices) -> Sequence[Record[Any]]:
         places = indices * self._shard_count + self._shard_index
         if not self._built_in:
-            return self._read_custom(places)
+            return self._read_custom(places, indices)
         keys = self._sampler.record_keys(places)
         pairs = zip(places.tolist(), keys.tolist(), strict=True)
         seed = self._sampler.seed
@@ -68,17 +80,26 @@ class SampledMapDataset(MapNode[Record[Any]]):
         count = self._num_records()
         if count is not None:
             keys = keys % count
-        return list(map(Record, metadata, read_many(self._source, keys)))
+        return _records(metadata, read_many(self._source, keys, self, indices))
 
-    def _read_custom(self, places: Indices) -> Sequence[Record[Any]]:
+    def _read_custom(self, places: Indices, indices: Indices) -> Sequence[Record[Any]]:
         """Read the records that a sampler of the user's names."""
-        metadata = [self._sampler[place] for place in places.tolist()]
+        metadata = read_singly(self._sampler.__getitem__, places.tolist(), self, indices)
         count = self._num_records()
-        keys = [in_source(one.record_key, count) for one in metadata]
-        if count is None:  # Keys may be anything that the source takes.
-            pairs = zip(metadata, keys, strict=True)
-            return [Record(one, self._source[key]) for one, key in pairs]
-        return list(map(Record, metadata, read_many(self._source, np.array(keys, np.int64))))
+
+        def find_keys(results: list[Any], some: Sequence[RecordMetadata]) -> None:
+            results.extend(in_source(one.record_key, count) for one in some)
+
+        keys = for_each(find_keys, self, indices, metadata)
+        if count is None or type(keys) is PartlyFailed:
+            # Keys may be anything that the source takes.
+            read = self._source.__getitem__
+            data: Sequence[Any] = for_each(
+                lambda results, some: results.extend(map(read, some)), self, indices, keys
+            )
+        else:
+            data = read_many(self._source, np.array(keys, np.int64), self, indices)
+        return _records(metadata, data)
 
     def _num_records(self) -> int | None:
         """Count the records of the source; None if it does not tell."""
@@ -99,6 +120,14 @@ class SampledMapDataset(MapNode[Record[Any]]):
             f"SampledMapDataset(source={type(self._source).__name__},"
             f" sampler={type(self._sampler).__name__})"
         )
+
+
+def _records(metadata: Sequence[Any], data: Sequence[Any]) -> list[Record[Any]]:
+    """Put what was read and what is known of it together."""
+    if type(data) is not PartlyFailed:
+        return list(map(Record, metadata, data))
+    pairs = zip(metadata, data, strict=True)
+    return PartlyFailed([e if is_failure(e) else Record(one, e) for one, e in pairs])
 
 
 def in_source(key: Any, num_records: int | None) -> Any:

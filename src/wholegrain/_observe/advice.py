@@ -3,14 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from typing import Any
 
-from wholegrain._observe.blame import LOOP, READERS, WORKERS, Lane, Place
+from wholegrain._graph.times import Times
+from wholegrain._observe.blame import (
+    LOOP,
+    READERS,
+    THREAD,
+    THREADS,
+    WORKERS,
+    Lane,
+    Place,
+    is_known,
+)
+from wholegrain._observe.report_text import seconds
+from wholegrain.options import MultiprocessingOptions
 
-_HARDLY = 0.05
+_LEAST_SHARE = 0.05
 """A training loop that waits for less than this share of its time does not wait for data."""
+
+_LEAST_RUN_S, _LEAST_WAIT_S, _LEAST_MEASURED_S = 0.1, 0.02, 0.005
+"""A shorter run since the first element, less waiting, or less of it under clocks tells nothing."""
+
+_BUSY_MACHINE = 1.0
+"""Where threads stand in the run queue for longer than this, for each second that they run."""
+
+_LEAST_FOR_WORKERS_S = 200e-6
+"""Workers do not make elements come sooner that take less than that."""
+
+_WHERE = {
+    LOOP: "the thread of the training loop",
+    READERS: "reader threads",
+    THREAD: "a background thread",
+    THREADS: "background threads",
+    WORKERS: "worker processes",
+}
 
 
 @dataclasses.dataclass
@@ -23,96 +51,148 @@ class Verdict:
 
 
 def judge(lane: Lane, places: list[Place], seen: dict[str, Any]) -> Verdict:
-    """Say which stage limits a run, and what would help."""
+    """Say which stage limits a run, and what would help, as far as there is evidence."""
     whole = seen["wait"] + seen["loop"]
-    if whole <= 0 or not any(lane.blame.values()):
-        return Verdict(None, "Nothing has been seen yet: take some elements first.", [])
+    if whole <= 0:
+        return Verdict(None, "Nothing has been measured yet: take some elements first.", [])
     share = seen["wait"] / whole
-    if share < _HARDLY:
-        return Verdict(
-            None,
-            f"The training loop is the bottleneck: it waited for data {share:.1%} of the time.",
-            ["Nothing is to be gained in the pipeline."],
+    if whole >= _LEAST_RUN_S and share < _LEAST_SHARE:
+        text = f"Data is not the limit: the training loop waited for it {share:.1%} of the time."
+        return Verdict(None, text, [])
+    is_little = seen["wait"] < _LEAST_WAIT_S or seen["measured_wait"] < _LEAST_MEASURED_S
+    if whole < _LEAST_RUN_S or is_little:
+        text = (
+            f"The run is too short to tell what limits it: {seconds(whole)} since the first"
+            " element. Take more elements."
         )
+        return Verdict(None, text, [])
     place = max(places, key=lambda place: lane.blame[place.key])
-    key = place.key
-    who = lane.runs_in[key]
-    busy = sum(lane.computing[k] for k in lane.computing if lane.runs_in[k] == who)
-    # Threads that share the interpreter wait for each other: then a processor is what is short.
-    idle = 1 - lane.computing[key] / max(lane.own[key], 1e-9)
-    idles = idle > 0.9 or (idle > 0.5 and (who == WORKERS or busy < 0.6 * whole))
-    does = "waits, as for a disk or a network" if idles else "computes"
-    where = "training loop's own thread" if who == LOOP else who
-    text = (
-        f"{place.name} is the bottleneck: {lane.blame[key]:.0%} of the time that the training loop"
-        f" waits for data. It runs in the {where}, and mostly {does}."
-    )
-    return Verdict(key, text, _advice(place, lane, places, idles, share))
+    if place.ahead is not None and not is_known(place, seen["stages"]):
+        text = (
+            "The training loop waits for data, but it is not known yet what the stages upstream of"
+            f" {place.name} spend their time on. Take more elements."
+        )
+        return Verdict(None, text, [])
+    key, who = place.key, lane.runs_in[place.key]
+    waits = _waits(place, lane, seen)
+    part = f"{lane.blame[key]:.0%} of the time that the training loop waits for data"
+    text = f"{place.name} is the bottleneck: it takes {part}."
+    if lane.blame[key] < 0.4:
+        text = f"No stage stands out. {place.name} takes most: {part}."
+    text += f" It runs in {_WHERE[who]}"
+    if waits is None:
+        text += (
+            ". Other programs compete for the processors, so it cannot be told whether it computes"
+            " or waits."
+        )
+        return Verdict(key, text, [])
+    text += f" and mostly {'waits (for I/O, a lock or a timer)' if waits else 'computes'}."
+    return Verdict(key, text, _advice(place, lane, places, seen, waits))
 
 
-def _advice(place: Place, lane: Lane, places: list[Place], idles: bool, share: float) -> list[str]:
-    who = lane.runs_in[place.key]
-    processors = _processors()
-    is_read = any(p.ahead == READERS and place.key.startswith(f"{p.key}.") for p in places)
-    wanted = max(1, min(processors, math.ceil(1 / max(1 - share, 0.02))))
-    workers = f"`mp_prefetch(MultiprocessingOptions(num_workers={wanted}))`"
-    if place.ahead == WORKERS and not _is_known(place, lane):
-        return ["Nothing is known yet of what its workers do: ask again after more elements."]
+def _waits(place: Place, lane: Lane, seen: dict[str, Any]) -> bool | None:
+    """Whether a stage waits for something other than a processor; None if it cannot be told.
+
+    Threads that compute wait for each other, because of the GIL. Then their process is busy, as
+    far as it is given processors.
+    """
+    idle = 1 - lane.computing[place.key] / max(lane.own[place.key], 1e-9)
+    if lane.runs_in[place.key] == WORKERS:
+        reports = seen["workers"].values()
+        cpu, wait = (sum(report[what] for report in reports) for what in ("cpu", "wait"))
+        queued = max((report["queued"] for report in reports), default=0.0)
+    else:
+        cpu, wait, queued = seen["cpu"] - seen["loop"], seen["wait"], seen["queued"]
+    if idle <= 0.5 or cpu >= 0.3 * wait:
+        return False
+    is_clear = idle > 0.9 and cpu < 0.15 * wait
+    return True if is_clear or queued < _BUSY_MACHINE else None
+
+
+def _advice(
+    place: Place, lane: Lane, places: list[Place], seen: dict[str, Any], waits: bool
+) -> list[str]:
+    upstream = [p for p in places if p.key.startswith(f"{place.key}.")]
+    downstream = [p for p in places if place.key.startswith(f"{p.key}.")]
+    has_batches = any("Batch" in type(p.dataset).__name__ for p in upstream)
     if place.ahead is not None:
         line = (
-            "Handing elements over takes most of the time: hand over fewer and larger ones, for"
-            " instance by `batch` in front of it."
+            f"Passing elements on takes most of the time. Pass on fewer, larger ones: call `batch`"
+            f" upstream of {place.name}."
         )
-        return [line]
-    if who == WORKERS:
-        return _advice_for_workers(places, idles, processors)
-    if idles and is_read:
-        line = (
-            "Have more of it under way at a time: more threads and a larger buffer, as in"
-            " `to_iter_dataset(ReadOptions(num_threads=64, prefetch_buffer_size=1000))`."
-        )
-        return [line, "Larger files, or a copy on a local disk, would make each wait shorter."]
-    if idles:
-        line = (
-            f"Put {place.name} in front of `to_iter_dataset()`: threads then do its waiting, many"
-            " at a time."
-        )
-        return [line, f"Or run the pipeline in workers: {workers}."]
+        return [] if has_batches else [line]
+    if lane.runs_in[place.key] == WORKERS:
+        return _advice_for_workers(places, waits)
+    has_function = getattr(place.dataset, "_transform", None) is not None
     lines = []
-    if processors > 1:
-        alone = "one thread" if who == LOOP else "threads that share one interpreter"
-        lines.append(f"It is work for a processor, done by {alone}: use workers, {workers}.")
-    else:
-        lines.append("There is one processor: only less work would help.")
-    lines.append(
-        f"Or make {place.name} cheaper: do on whole batches, or once and for all, what can."
-    )
+    if waits:
+        reader = next((p for p in downstream if p.ahead == READERS), None)
+        if reader is not None:
+            return [_more_threads(reader)]
+        if has_function and any(p.ahead == READERS for p in upstream):
+            lines.append(
+                f"Move {place.name} upstream of `to_iter_dataset()`, whose threads let many"
+                " elements wait at the same time."
+            )
+        return [*lines, f"Run the pipeline in worker processes: {_workers(places[0])}."]
+    each = _seconds_for_each(places[0], seen)
+    if each is not None and each < _LEAST_FOR_WORKERS_S:
+        lines.append(
+            f"An element takes {seconds(each)}: too little for worker processes to gain anything."
+        )
+    elif _processors() > 1:
+        lines.append(
+            f"Use more processors: run the pipeline in worker processes, {_workers(places[0])}."
+        )
+    if has_function and not has_batches:
+        lines.append(f"Do the work of {place.name} on whole batches, downstream of `batch`.")
     return lines
 
 
-def _is_known(place: Place, lane: Lane) -> bool:
-    """Whether anything is known of those who run ahead behind a stage."""
-    return any(own for key, own in lane.own.items() if key.startswith(f"{place.key}."))
+def _workers(output: Place) -> str:
+    count: Any = '"auto"'
+    try:
+        output.dataset.mp_prefetch(MultiprocessingOptions(num_workers="auto"))
+    except Exception:  # Where the number of workers decides about the order of the elements.
+        count = _processors()
+    return f"`mp_prefetch(MultiprocessingOptions(num_workers={count}))`"
 
 
-def _advice_for_workers(places: list[Place], idles: bool, processors: int) -> list[str]:
+def _more_threads(reader: Place) -> str:
+    options = reader.dataset._read_options
+    threads = 4 * max(options.num_threads, 4)
+    buffer = max(options.prefetch_buffer_size, 4 * threads)
+    return (
+        "Read more elements at the same time:"
+        f" `to_iter_dataset(ReadOptions(num_threads={threads}, prefetch_buffer_size={buffer}))`."
+    )
+
+
+def _advice_for_workers(places: list[Place], waits: bool) -> list[str]:
     counts = [getattr(p.dataset, "_num_workers", None) for p in places if p.ahead == WORKERS]
     count = next((number for number in counts if number is not None), None)
-    if idles:
+    processors = _processors()
+    if waits:
         line = (
-            "The workers wait: more of them, or more threads in each"
-            " (`ReadOptions(num_threads=...)`), have more of it under way at a time."
+            "Let more elements wait at the same time: use more workers, or more threads in each"
+            " (`ReadOptions(num_threads=...)`)."
         )
         return [line]
     if count is not None and count < processors:
-        return [f"Use more workers: {count} are at work, and there are {processors} processors."]
-    if count is None:
-        return ["As many workers as help are found: only less work, or more machines, would help."]
+        return [f"Use more workers: there are {count}, and {processors} processors."]
     line = (
-        f"There are as many workers as processors ({processors}): only less work, or more"
+        f"All {processors} processors are in use: only less work for each element, or more"
         " machines, would help."
     )
-    return [line]
+    return [] if count is None else [line]
+
+
+def _seconds_for_each(output: Place, seen: dict[str, Any]) -> float | None:
+    """Return how long the training loop waited for each element; None if that is not known."""
+    keys = [output.key] + output.parents * (output.ahead == READERS)
+    counts = [seen["stages"].get(key, Times()).elements for key in keys]
+    most = max(counts)
+    return seen["wait"] / most if most else None
 
 
 def _processors() -> int:

@@ -1,4 +1,4 @@
-"""Who the training loop waits for, in the end."""
+"""Which stages the training loop waits for."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Place:
     Args:
         key: By what it is known.
         dataset: The stage; None for one that was opened on the way.
-        behind: The keys of those it reads from.
+        parents: The keys of those it reads from.
     """
 
     key: str
     dataset: Any
-    behind: list[str]
+    parents: list[str]
 
     @property
     def name(self) -> str:
@@ -52,7 +52,7 @@ class Place:
 
     @property
     def ahead(self) -> str | None:
-        """Who runs ahead behind it, if anybody does."""
+        """Who runs what is upstream of it, if that is not whoever runs the stage itself."""
         return _AHEAD.get(type(self.dataset).__name__)
 
 
@@ -70,7 +70,8 @@ class Lane:
 def share_out(places: list[Place], seen: dict[str, Any]) -> Lane:
     """Share the waiting of the training loop out among the stages.
 
-    Who waits for threads or workers waits for what they do, in proportion to the time it takes.
+    A stage that waits for threads or workers waits for the stages that those run, in proportion to
+    the time they take.
     """
     by_key = {place.key: place for place in places}
     stages: dict[str, Times] = seen["stages"]
@@ -80,13 +81,10 @@ def share_out(places: list[Place], seen: dict[str, Any]) -> Lane:
         times = stages.get(place.key, Times())
         own, waited = times.own, times.waited
         if place.ahead is not None:
-            work = sum(stages.get(key, Times()).own for key in _lane_of(place, by_key))
             if type(place.dataset).__name__ in _DO_NOT_SAY:
                 own, waited = 0.0, waited + own
-            elif place.ahead == READERS and waited < 0.5 * times.reading and work:
-                own, waited = own + waited, 0.0  # Nobody ran ahead: that is the stage's own.
-            if not work and not any(stages.get(key) for key in _lane_of(place, by_key)):
-                own, waited = own + waited, 0.0  # Nothing is known of those who do.
+            if not is_known(place, stages):
+                own, waited = own + waited, 0.0
         lane.own[place.key] = own
         lane.computing[place.key] = min(own, times.computing if times.own else own)
         lane.waited[place.key] = waited
@@ -95,16 +93,22 @@ def share_out(places: list[Place], seen: dict[str, Any]) -> Lane:
     return lane
 
 
+def is_known(place: Place, stages: dict[str, Times]) -> bool:
+    """Whether anything is known of what is upstream of a stage."""
+    upstream = (f"{place.key}.", "inside ")
+    return any(times.own for key, times in stages.items() if key.startswith(upstream))
+
+
 def _fit_to_reads(places: list[Place], by_key: dict[str, Place], stages: dict[str, Times]) -> None:
     """Where who asks also reads, that time is known, and clocks within it made it longer."""
     for place in places:
         times = stages.get(place.key, Times())
         if place.ahead != READERS or times.waited > 0.5 * times.reading:
             continue
-        behind = [stages[key] for key in _lane_of(place, by_key) if key in stages]
-        work = sum(stage.own for stage in behind)
+        upstream = [stages[key] for key in _lane_of(place, by_key) if key in stages]
+        work = sum(stage.own for stage in upstream)
         if work > times.reading > 0:
-            for stage in behind:
+            for stage in upstream:
                 stage.own *= times.reading / work
                 stage.computing *= times.reading / work
 
@@ -113,20 +117,18 @@ def _say_who_runs(
     place: Place, who: str, by_key: dict[str, Place], stages: dict[str, Times], lane: Lane
 ) -> None:
     lane.runs_in[place.key] = who
-    behind = who
-    if place.ahead is not None:
+    upstream = who
+    if place.ahead is not None and who != WORKERS:  # Threads of a worker are part of it.
         times = stages.get(place.key, Times())
         reads_here = place.ahead == READERS and times.reading >= times.waited
-        behind = who if reads_here else place.ahead
-        if who == WORKERS:
-            behind = WORKERS  # Threads of a worker are part of it.
-    for key in place.behind:
-        _say_who_runs(by_key[key], behind, by_key, stages, lane)
+        upstream = who if reads_here else place.ahead
+    for key in place.parents:
+        _say_who_runs(by_key[key], upstream, by_key, stages, lane)
 
 
 def _lane_of(place: Place, by_key: dict[str, Place]) -> Iterator[str]:
-    """Return the stages that are run behind one, up to and with the next that have others run."""
-    for key in place.behind:
+    """Return the stages upstream of one, up to and with those that have threads or workers."""
+    for key in place.parents:
         yield key
         if by_key[key].ahead is None:
             yield from _lane_of(by_key[key], by_key)
@@ -157,9 +159,9 @@ def _divide(
         lane.blame[key] += amount * lane.own[key] / whole
         handed_on = amount * (spent[key] - lane.own[key]) / whole
         if handed_on > 0:
-            behind = list(_lane_of(by_key[key], by_key))
-            if sum(lane.own[k] + lane.waited[k] + _reading(stages, k) for k in behind) > 0:
-                _divide(behind, handed_on, by_key, stages, lane)
+            upstream = list(_lane_of(by_key[key], by_key))
+            if sum(lane.own[k] + lane.waited[k] + _reading(stages, k) for k in upstream) > 0:
+                _divide(upstream, handed_on, by_key, stages, lane)
             else:
                 lane.blame[key] += handed_on
 

@@ -29,8 +29,8 @@ def explain(dataset: Any) -> Explanation:
     who = LOOP
     if isinstance(dataset, MapDataset):
         lines.append(
-            "A MapDataset: `ds[i]` computes the element at an index, here and now. `iter(ds)` reads"
-            " ahead as `to_iter_dataset()` does."
+            "This is a MapDataset: `ds[i]` computes one element when it is called. `iter(ds)` reads"
+            " ahead, as `to_iter_dataset()` does."
         )
         who = READERS
     _explain(dataset, who, lines)
@@ -42,9 +42,9 @@ def explain(dataset: Any) -> Explanation:
 
 def _explain(dataset: Any, who: str, lines: list[str]) -> None:
     lines += [line for line in _about(dataset, who) if line not in lines]
-    behind = Place("", dataset, []).ahead or who
+    upstream = Place("", dataset, []).ahead or who
     for parent in outline.inputs(dataset)[:8]:
-        _explain(parent, WORKERS if who == WORKERS else behind, lines)
+        _explain(parent, WORKERS if who == WORKERS else upstream, lines)
 
 
 def _about(dataset: Any, who: str) -> list[str]:
@@ -52,9 +52,9 @@ def _about(dataset: Any, who: str) -> list[str]:
     kind = type(dataset).__name__
     runner = {
         LOOP: "in the thread that calls `next`",
-        READERS: "in the thread that calls `next` while that is quick, else in reader threads",
-        THREAD: "in a thread of its own",
-        THREADS: "in threads",
+        READERS: "in the thread that calls `next` while it is quick, else in reader threads",
+        THREAD: "in a background thread",
+        THREADS: "in background threads",
         WORKERS: "in worker processes",
     }[who]
     transform = getattr(dataset, "_transform", None)
@@ -63,7 +63,7 @@ def _about(dataset: Any, who: str) -> list[str]:
         found.append(f"{name} runs {runner}.")
     seed = getattr(dataset, "_seed", None)
     if isinstance(seed, int):
-        found.append(f"{name} uses the seed {seed}: the same in every run.")
+        found.append(f"{name} uses the seed {seed}, so it is the same in every run.")
     more = _about_kind(dataset, name, kind)
     return [*found, more] if more else found
 
@@ -74,29 +74,35 @@ def _about_kind(dataset: Any, name: str, kind: str) -> str:
             return _about_reading(dataset, name)
         case "ProcessPrefetchIterDataset":
             count, buffer = dataset._num_workers, dataset._iter_buffer_size
-            share = "a contiguous part" if dataset._sequential else f"one of {count} elements"
+            share = "in contiguous parts" if dataset._sequential else "in turn"
+            where = (
+                "1 process" if count == 1 else f"{count} processes, which share the data {share}"
+            )
             return (
-                f"{name}: all that stands behind it runs in {count} processes, each on {share},"
-                f" with about {2 * buffer + 1} finished elements ready. Arrays come through shared"
-                " memory, without a copy."
+                f"{name}: everything upstream runs in {where}. Each"
+                f" keeps about {2 * buffer + 1} finished elements ready. Arrays are passed through"
+                " shared memory, without a copy."
             )
         case "MultithreadPrefetchIterDataset":
             count = dataset._num_workers
-            return f"{name}: what stands behind it runs in {count} threads, each on its share."
+            return f"{name}: everything upstream runs in {count} threads, each on its share."
         case "AutoPrefetchIterDataset":
             return (
-                f"{name}: all that stands behind it runs in worker processes; how many is found out"
-                " while they run, and changes no element and no order."
+                f"{name}: everything upstream runs in worker processes. Their number is adapted"
+                " while they run, which changes neither the elements nor their order."
             )
         case "ThreadPrefetchIterDataset":
             ahead = dataset._prefetch_buffer_size
-            return f"{name}: a thread runs what stands behind it, up to {ahead} elements ahead."
+            return f"{name}: a thread runs everything upstream, up to {ahead} elements ahead."
         case "FilterMapDataset" | "FlatMapMapDataset":
-            return f"{name} leaves gaps: `ds[i]` may be None, which iterating leaves out."
+            return f"{name} leaves gaps: `ds[i]` may be None, and iteration skips those."
         case "CacheIterDataset":
             return f"{name} keeps all elements of the first epoch in memory."
         case "WindowShuffleIterDataset":
-            return f"{name} keeps a window of elements in memory, and reads it again on restoring."
+            return (
+                f"{name} keeps a window of elements in memory. A restored iterator reads the window"
+                " again."
+            )
     return ""
 
 
@@ -104,17 +110,17 @@ def _about_reading(dataset: Any, name: str) -> str:
     options = dataset._read_options
     threads = options.num_threads if options.prefetch_buffer_size else 0
     parent = dataset.parents[0]
-    one_to_one = "each index gives one element" if dataset.gives_all else "gaps are left out"
-    if not threads:
-        how = "read by whoever asks, in chunks of about a millisecond"
-    else:
+    gaps = "" if dataset.gives_all else " Missing elements are skipped."
+    how = "The thread that calls `next` reads them, in chunks of about a millisecond."
+    if threads:
         how = (
-            "read by whoever asks while that is quick; if reads wait or compute long, by up to"
-            f" {threads} threads, up to {options.prefetch_buffer_size} elements ahead"
+            "The thread that calls `next` reads them while that is quick. If reads wait or compute"
+            f" for long, up to {threads} threads read up to {options.prefetch_buffer_size} elements"
+            " ahead."
         )
-    count = outline.length(parent)
-    length = "without end" if count is None else f"of {count:,} indices"
-    return f"{name}: one epoch {length} in order ({one_to_one}), {how}."
+    count = outline.length_text(parent)
+    what = "an infinite number of" if outline.is_infinite(parent) else count
+    return f"{name} reads {what} indices in order.{gaps} {how}"
 
 
 def to_html(dataset: Any) -> str:

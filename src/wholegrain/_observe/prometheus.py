@@ -27,11 +27,13 @@ from typing import Any
 import numpy as np
 
 from wholegrain._core import tree
+from wholegrain._core.install import install_command
 from wholegrain._core.log import logger
 from wholegrain._observe.timing import data_of
 
 DEFAULT_PORT = 9431
 _PORT_VARIABLE = "PYGRAIN_PROMETHEUS_PORT"
+_ADDRESS_VARIABLE = "WHOLEGRAIN_PROMETHEUS_ADDRESS"
 _FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 _SERVER_VARIABLE = "WHOLEGRAIN_PROMETHEUS_SERVER"
 """Which process serves: its children only count."""
@@ -215,7 +217,7 @@ def start() -> None:
         return
     os.environ[_SERVER_VARIABLE] = str(os.getpid())
     _folder()  # Before the library is loaded, which looks for it then.
-    port = _port()
+    port, address = _port(), os.environ.get(_ADDRESS_VARIABLE) or "127.0.0.1"
     if port <= 0:
         return
     try:
@@ -225,15 +227,16 @@ def start() -> None:
         registry = prometheus_client.CollectorRegistry()
         multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call,unused-ignore]
         registry.register(Collector())  # type: ignore[arg-type,unused-ignore]
-        prometheus_client.start_http_server(port, registry=registry)
+        prometheus_client.start_http_server(port, addr=address, registry=registry)
     except ImportError:
         logger().warning(
             "Metrics were asked for, but the package `prometheus_client` is missing. Install it"
-            " with `pip install 'wholegrain[prometheus]'`."
+            " with `%s`.",
+            install_command("prometheus"),
         )
     except OSError as error:
         if error.errno != errno.EADDRINUSE:  # Otherwise another process serves already.
-            logger().warning("Metrics cannot be served on port %d: %s", port, error)
+            logger().warning("Metrics cannot be served on %s:%d: %s", address, port, error)
     except Exception as error:
         logger().warning("Metrics cannot be served: %s", error)
 

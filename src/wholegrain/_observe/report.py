@@ -11,7 +11,7 @@ from wholegrain._graph import outline
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.times import Times
 from wholegrain._observe.advice import Verdict, judge
-from wholegrain._observe.blame import Lane, Place, share_out
+from wholegrain._observe.blame import WORKERS, Lane, Place, share_out
 
 
 @dataclasses.dataclass
@@ -19,20 +19,25 @@ class StageReport:
     """One stage of a pipeline, and what was seen of it.
 
     Attributes:
-        id: 0 for the output; then the stages behind it, depth first.
-        name: What it does, such as `map(decode)`.
+        id: 0 for the output; then the stages upstream of it, depth first.
+        name: What it does, such as `map(decode)`, after the name that it was given, if any.
         node: What the dataset calls itself.
         inputs: The ids of the stages it reads from.
         runs_in: Who does its work: "training loop", "reader threads", "thread" or "workers".
-        seconds: Its own time, without the stages behind it, of all threads and workers together.
+        seconds: Its own time since the start-up, without the stages upstream of it, in all threads
+            and workers together.
         share: Of the time of all stages; all shares make 1.
-        idle_share: The part of its own time in which it did not compute but waited, as for a disk.
+        idle_share: The part of its own time in which it waited instead of computing: for a disk,
+            a network, a lock. Time in which other programs had the processors does not count.
         wait_share: Its share of the time that the training loop waited for data.
-        waited_seconds: How long those in front waited for threads or workers behind it.
+        waited_seconds: How long the stages downstream waited for the threads or workers that run
+            what is upstream of it.
         elements: How many elements it made; None if that is not known.
         nbytes: What those take in memory, by the size of some of them; None if not known.
-        is_estimated: Whether `elements` comes from a part of them.
-        length: How many elements one epoch has; None if that is not known.
+        is_estimated: Whether `elements` is an estimate: some were counted and the others follow,
+            or a worker has counted them, whose last report may be 0.25 s old.
+        length: How many elements one epoch has; None if that is not known, or infinite.
+        is_infinite: Whether there is no end, because of a `repeat()` upstream.
     """
 
     id: int
@@ -49,22 +54,24 @@ class StageReport:
     nbytes: int | None = None
     is_estimated: bool = False
     length: int | None = None
+    is_infinite: bool = False
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class Report:
     """What is slow in a pipeline, and why.
 
     Print it, or look at its fields. In a notebook it shows itself.
 
     Attributes:
-        stages: The output first, then the stages behind it.
-        wait_seconds: How long the training loop waited for data.
+        stages: The output first, then the stages upstream of it.
+        wait_seconds: How long the training loop waited for data, after the start-up.
         loop_seconds: How long it did other things, between two elements.
-        start_seconds: How long workers took to start, which counts as neither.
-        limiting: The id of the stage that the training loop waits for most; None if it hardly
-            waits.
-        verdict: Which one that is, in words.
+        start_seconds: How long the start-up took: the first read, until the first element comes,
+            and until each worker has its first. It counts as neither waiting nor as training.
+        limiting: The id of the stage that the training loop waits for most; None if data is not
+            the limit, or if it cannot be told yet.
+        verdict: What limits, in words.
         advice: What would help.
     """
 
@@ -111,6 +118,10 @@ class Report:
         text: str = _module("report_text").plain(self)
         return text
 
+    def __repr__(self) -> str:
+        text: str = _module("report_text").one_line(self)
+        return text
+
     def __rich__(self) -> Any:
         return _module("report_text").rich(self)
 
@@ -149,13 +160,9 @@ def snapshot_of(output: Any) -> dict[str, Any]:
     for process in _processes(output):
         process.tell_report()
     seen: dict[str, Any] = output.observed.snapshot()
-    seen["idle"] = {}
     for (place, _), report in seen["workers"].items():
-        busy, idle = seen["idle"].get(place, (0.0, 0.0))
-        seen["idle"][place] = (busy + report["wait"], idle + report["loop"])
-        seen["estimated"] = seen["estimated"] or report["estimated"]
-        for behind, times in report["stages"].items():
-            key = place + behind.removeprefix("0") if behind.startswith("0") else behind
+        for part, times in report["stages"].items():
+            key = place + part.removeprefix("0") if part.startswith("0") else part
             _add(seen["stages"].setdefault(key, Times()), times)
     return seen
 
@@ -178,7 +185,7 @@ def _processes(iterator: Any) -> list[Any]:
 
 
 def _places(dataset: Any, place: str, stages: dict[str, Times]) -> Any:
-    """Go through a graph, the output first; what is opened on the way comes behind its opener."""
+    """Go through a graph, the output first; what a stage opens while it runs comes after it."""
     parents = getattr(dataset, "parents", ())
     opener = not parents and hasattr(dataset, "datasets")
     inside = [key for key in stages if opener and key.startswith("inside ")]
@@ -194,18 +201,17 @@ def _written(places: list[Place], lane: Lane, seen: dict[str, Any], verdict: Ver
     stages = []
     whole = sum(lane.own.values()) or 1.0
     sizes: dict[str, float] = {}
-    for place in reversed(places):  # Sizes follow from those behind.
+    for place in reversed(places):  # Sizes follow from those upstream.
         times = seen["stages"].get(place.key, Times())
         sizes[place.key] = times.size or _size_after(place, sizes)
         elements = _elements(place, seen)
         own = lane.own[place.key]
-        count = None if place.dataset is None else outline.length(place.dataset)
         stages.append(
             StageReport(
                 id=ids[place.key],
                 name=place.name,
                 node=str(place.dataset) if place.dataset is not None else place.name,
-                inputs=[ids[key] for key in place.behind],
+                inputs=[ids[key] for key in place.parents],
                 runs_in=lane.runs_in[place.key],
                 seconds=own,
                 share=own / whole,
@@ -216,9 +222,11 @@ def _written(places: list[Place], lane: Lane, seen: dict[str, Any], verdict: Ver
                 nbytes=round(elements * sizes[place.key])
                 if elements and sizes[place.key]
                 else None,
-                is_estimated=bool(times.clocked and seen["estimated"])
+                is_estimated=times.clocked
+                or lane.runs_in[place.key] == WORKERS
                 or bool(getattr(place.dataset, "sparse", False)),
-                length=count,
+                length=outline.length(place.dataset),
+                is_infinite=outline.is_infinite(place.dataset),
             )
         )
     return Report(
@@ -236,14 +244,14 @@ _PASSES_ON = ("Prefetch", "Filter", "Seed", "WithOptions", "Limit", "Repeat", "S
 
 
 def _size_after(place: Place, sizes: dict[str, float]) -> float:
-    """Return the size of an element where it follows from the one behind; 0 if not."""
+    """Return the size of an element where it follows from the parent's; 0 if not."""
     kind = type(place.dataset).__name__
-    if len(place.behind) != 1:
+    if len(place.parents) != 1:
         return 0.0
-    behind = sizes.get(place.behind[0], 0.0)
+    parent = sizes.get(place.parents[0], 0.0)
     if kind.startswith("Batch") and getattr(place.dataset, "_batch_fn", None) is None:
-        return float(behind * place.dataset._batch_size)
-    return behind if any(name in kind for name in _PASSES_ON) else 0.0
+        return float(parent * place.dataset._batch_size)
+    return parent if any(name in kind for name in _PASSES_ON) else 0.0
 
 
 def _elements(place: Place, seen: dict[str, Any]) -> float | None:
@@ -251,6 +259,6 @@ def _elements(place: Place, seen: dict[str, Any]) -> float | None:
     if times is not None and times.elements:
         return times.elements
     if type(place.dataset).__name__ == "PrefetchIterDataset":
-        behind = seen["stages"].get(place.behind[0])
-        return behind.elements if behind is not None and behind.elements else None
+        parent = seen["stages"].get(place.parents[0])
+        return parent.elements if parent is not None and parent.elements else None
     return None

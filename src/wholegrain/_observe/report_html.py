@@ -10,7 +10,7 @@ from wholegrain._observe.report_text import headline, size
 if TYPE_CHECKING:
     from wholegrain._observe.report import Report, StageReport
 
-_BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y = 310, 46, 26, 30
+_BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y = 310, 66, 26, 30
 
 _STYLE = """
 .wg-report { --ink: #1d2733; --soft: #5b6b7c; --paper: #ffffff; --line: #d5dde5; --box: #f3f6f9;
@@ -21,26 +21,39 @@ _STYLE = """
   --paper: #12181f; --line: #33404d; --box: #1c252f; --bar: #5aa2e0; --hot: #f0764e;
   --hot-box: #3a211a; --wait: #d9a441; } }
 .wg-report h1 { font-size: 1.25rem; margin: 0 0 .6rem; }
-.wg-report .verdict { font-weight: 600; margin: .8rem 0 .2rem; }
-.wg-report ul { margin: .2rem 0 1rem; padding-left: 1.2rem; }
+.wg-report .verdict { font-weight: 600; margin: .8rem 0; }
+.wg-report ul { margin: -.6rem 0 1rem; padding-left: 1.2rem; }
+.wg-report code { overflow-wrap: anywhere; }
 .wg-report .split { display: flex; height: 1.4rem; border-radius: 4px; overflow: hidden;
   border: 1px solid var(--line); margin: .5rem 0 .2rem; }
 .wg-report .split .waited { background: var(--wait); }
 .wg-report .split .looped { background: var(--bar); }
 .wg-report .key { color: var(--soft); font-size: .85rem; }
 .wg-report .columns { display: flex; flex-wrap: wrap; gap: 1.5rem; align-items: flex-start; }
-.wg-report svg text { fill: var(--ink); font: 13px system-ui, sans-serif; }
-.wg-report svg .soft { fill: var(--soft); font-size: 11px; }
-.wg-report svg .box { fill: var(--box); stroke: var(--line); }
-.wg-report svg .hot { fill: var(--hot-box); stroke: var(--hot); stroke-width: 2; }
-.wg-report svg .fill { fill: var(--bar); } .wg-report svg .fill.limits { fill: var(--hot); }
+.wg-report .wide { overflow-x: auto; max-width: 100%; }
+.wg-report .graph { position: relative; }
+.wg-report .graph svg { position: absolute; left: 0; top: 0; }
+.wg-report .stage { position: absolute; box-sizing: border-box; overflow: hidden;
+  padding: 3px 9px; background: var(--box); border: 1px solid var(--line); border-radius: 6px;
+  font-size: 13px; line-height: 18px; }
+.wg-report .stage.limits { background: var(--hot-box); border: 2px solid var(--hot);
+  padding: 2px 8px; }
+.wg-report .stage div { display: flex; justify-content: space-between; gap: 10px; }
+.wg-report .stage div span { white-space: nowrap; flex: none; }
+.wg-report .stage div span:first-child { flex: 0 1 auto; overflow: hidden;
+  text-overflow: ellipsis; }
+.wg-report .stage .soft { color: var(--soft); font-size: 11px; line-height: 16px; }
+.wg-report .stage i { position: absolute; left: 0; bottom: 0; height: 5px; background: var(--bar); }
+.wg-report .stage.limits i { background: var(--hot); }
 .wg-report svg .edge { stroke: var(--soft); fill: none; }
 .wg-report svg .head { fill: var(--soft); }
 .wg-report table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 .wg-report th, .wg-report td { text-align: right; padding: .25rem .6rem; white-space: nowrap;
   border-bottom: 1px solid var(--line); color: var(--ink); background: none; }
 .wg-report th { color: var(--soft); font-weight: 500; }
-.wg-report th:first-child, .wg-report td:first-child, .wg-report td:last-child { text-align: left; }
+.wg-report th:first-child, .wg-report td:first-child, .wg-report th:last-child,
+.wg-report td:last-child { text-align: left; }
+.wg-report td:first-child { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }
 .wg-report tr.limits td { color: var(--hot); font-weight: 600; }
 .wg-report .track { display: inline-block; width: 110px; height: .7rem; background: var(--box);
   border-radius: 3px; overflow: hidden; vertical-align: middle; }
@@ -56,7 +69,8 @@ def page(report: Report) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         '<link rel="icon" href="data:,"><title>Pipeline report</title>'
-        "<style>body { margin: 0; background: Canvas; } .wg-report { margin: 0 auto; }</style>"
+        "<style>body { margin: 0; background: #ffffff; } .wg-report { margin: 0 auto; }"
+        " @media (prefers-color-scheme: dark) { body { background: #12181f; } }</style>"
         f"</head><body>{fragment(report)}</body></html>\n"
     )
 
@@ -67,24 +81,17 @@ def fragment(report: Report) -> str:
     return (
         f'<style>{_STYLE}</style><div class="wg-report"><h1>Pipeline report</h1>'
         f"<div>{html.escape(headline(report))}</div>{_split(report)}"
-        f'<div class="verdict">{html.escape(report.verdict)}</div><ul>{advice}</ul>'
-        f'<div class="columns">{_graph(report)}{_table(report)}</div></div>'
+        f'<div class="verdict">{html.escape(report.verdict)}</div>'
+        f"{f'<ul>{advice}</ul>' if advice else ''}"
+        f'<div class="columns"><div class="wide">{_graph(report)}</div>'
+        f'<div class="wide">{_table(report)}</div></div></div>'
     )
 
 
 def _with_code(line: str) -> str:
-    """Return a line of text with what stands between backticks as code."""
+    """Return a line of text with the parts between backticks as code."""
     parts = html.escape(line).split("`")
     return "".join(f"<code>{part}</code>" if n % 2 else part for n, part in enumerate(parts))
-
-
-def _held_up(stage: StageReport) -> str:
-    if stage.wait_share < 0.01:
-        return ""
-    return (
-        f'<text class="soft" x="{_BOX_WIDTH - 9}" y="33" text-anchor="end">'
-        f"{stage.wait_share:.0%} of the waiting</text>"
-    )
 
 
 def _split(report: Report) -> str:
@@ -94,8 +101,8 @@ def _split(report: Report) -> str:
     return (
         f'<div class="split"><div class="waited" style="width:{waited:.2f}%"></div>'
         f'<div class="looped" style="width:{100 - waited:.2f}%"></div></div>'
-        f'<div class="key">Left: the training loop waits for data, {waited:.1f} %.'
-        f" Right: it does its own work, {100 - waited:.1f} %.</div>"
+        f'<div class="key">Left: the training loop waits for data, {waited:.1f}%.'
+        f" Right: it does its own work, {100 - waited:.1f}%.</div>"
     )
 
 
@@ -133,13 +140,14 @@ def _graph(report: Report) -> str:
     height = max(y for _, y in places.values()) + _BOX_HEIGHT + 4
     parts = _edges(report, places)
     start = (
-        f'<svg width="{width:.0f}" height="{height:.0f}" viewBox="-2 -2 {width:.0f} {height:.0f}"'
-        ' role="img" aria-label="The stages of the pipeline, sources first">'
+        f'<div class="graph" style="width:{width:.0f}px;height:{height:.0f}px">'
+        f'<svg width="{width:.0f}" height="{height:.0f}" role="img"'
+        ' aria-label="The stages of the pipeline, sources first">'
         '<defs><marker id="wg-head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7"'
         ' markerHeight="7" orient="auto"><path class="head" d="M0 0 L8 4 L0 8 z"/></marker></defs>'
     )
-    parts += [_box(report, stage, *places[stage.id]) for stage in report.stages]
-    return start + "".join(parts) + "</svg>"
+    boxes = [_box(report, stage, *places[stage.id]) for stage in report.stages]
+    return start + "".join(parts) + "</svg>" + "".join(boxes) + "</div>"
 
 
 def _edges(report: Report, places: dict[int, tuple[float, float]]) -> list[str]:
@@ -159,11 +167,11 @@ def _places(report: Report) -> dict[int, tuple[float, float]]:
 
     def place(number: int, depth: int) -> float:
         depths[number] = depth
-        behind = [place(parent, depth + 1) for parent in by_id[number].inputs]
-        if not behind:
-            behind = [float(free[0])]
+        inputs = [place(parent, depth + 1) for parent in by_id[number].inputs]
+        if not inputs:
+            inputs = [float(free[0])]
             free[0] += 1
-        columns[number] = (behind[0] + behind[-1]) / 2
+        columns[number] = inputs[0]  # So that the output is seen first, however wide it is.
         return columns[number]
 
     place(0, 0)
@@ -188,18 +196,14 @@ def _edge(source: tuple[float, float], target: tuple[float, float]) -> str:
 
 
 def _box(report: Report, stage: StageReport, x: float, y: float) -> str:
-    limits = stage.id == report.limiting
-    name = stage.name if len(stage.name) <= 38 else stage.name[:37] + "…"
-    count = "" if stage.length is None else f" · {stage.length:,} elements"
-    bar = max(1.0, stage.share * (_BOX_WIDTH - 2)) if stage.share >= 0.001 else 0.0
+    limits = " limits" if stage.id == report.limiting else ""
+    count = "" if stage.length is None else f"{stage.length:,} elements"
+    waiting = "" if stage.wait_share < 0.01 else f"{stage.wait_share:.0%} of the waiting"
     return (
-        f'<g transform="translate({x:.0f} {y:.0f})"><title>{html.escape(stage.node)}</title>'
-        f'<rect class="box{" hot" if limits else ""}" width="{_BOX_WIDTH}"'
-        f' height="{_BOX_HEIGHT}" rx="6"/>'
-        f'<rect class="fill{" limits" if limits else ""}" x="1" y="{_BOX_HEIGHT - 6}"'
-        f' width="{bar:.1f}" height="5" rx="2"/>'
-        f'<text x="9" y="18">{html.escape(name)}</text>'
-        f'<text x="{_BOX_WIDTH - 9}" y="18" text-anchor="end">{stage.share:.1%}</text>'
-        f'<text class="soft" x="9" y="33">{html.escape(stage.runs_in + count)}</text>'
-        f"{_held_up(stage)}</g>"
+        f'<div class="stage{limits}" title="{html.escape(f"{stage.name}: {stage.node}")}"'
+        f' style="left:{x:.0f}px;top:{y:.0f}px;width:{_BOX_WIDTH}px;height:{_BOX_HEIGHT}px">'
+        f"<div><span>{html.escape(stage.name)}</span><span>{stage.share:.1%}</span></div>"
+        f'<div class="soft"><span>{html.escape(stage.runs_in)}</span><span>{waiting}</span></div>'
+        f'<div class="soft"><span>{"infinite" if stage.is_infinite else count}</span></div>'
+        f'<i style="width:{100 * stage.share:.1f}%"></i></div>'
     )

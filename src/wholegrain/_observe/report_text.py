@@ -25,6 +25,17 @@ def plain(report: Report) -> str:
     return "\n".join(lines)
 
 
+def one_line(report: Report) -> str:
+    """Return what a report says in a few words."""
+    limiting = "" if report.limiting is None else report.stages[report.limiting].name
+    name = f"{limiting[:39]}…" if len(limiting) > 40 else limiting
+    whole = seconds(report.wait_seconds + report.loop_seconds)
+    return (
+        f"<Report of {len(report.stages)} stages: waited {report.wait_share:.1%} of {whole}"
+        f"{f', mostly for {name}' if name else ''}>"
+    )
+
+
 def rich(report: Report) -> Any:
     """Return a report for a console of the library `rich`."""
     from rich.console import Group  # type: ignore[import-not-found,unused-ignore]
@@ -50,13 +61,11 @@ def rich(report: Report) -> Any:
 def headline(report: Report) -> str:
     """Return how long the training loop waited, in a sentence."""
     whole = report.wait_seconds + report.loop_seconds
-    if not whole:
-        return "The training loop has not asked for an element yet."
     started = ""
-    if report.start_seconds > 0.05:
-        started = (
-            f" Before that, {seconds(report.start_seconds)} went by until workers had started."
-        )
+    if report.start_seconds >= 0.001:
+        started = f" The start-up took {seconds(report.start_seconds)}, which does not count."
+    if not whole:
+        return f"The training loop has not asked for more than one element yet.{started}"
     return (
         f"The training loop waited for data {report.wait_share:.1%} of the time:"
         f" {seconds(report.wait_seconds)} of {seconds(whole)}.{started}"

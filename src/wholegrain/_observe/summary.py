@@ -18,7 +18,7 @@ class Node:
     """One stage of a pipeline, and what was measured there. Times are in nanoseconds.
 
     Attributes:
-        id: 0 for the output; then the stages behind it, depth first.
+        id: 0 for the output; then the stages upstream of it, depth first.
         name: What the stage does.
         inputs: The ids of the stages it reads from.
         wait_time_ratio: Its share of the time that the consumer waited. All shares make 1.
@@ -28,7 +28,7 @@ class Node:
         num_produced_elements: How many elements it has made.
         output_spec: What they look like.
         is_output: Whether it is the last stage.
-        is_prefetch: Whether what stands behind it runs by itself, in threads or processes.
+        is_prefetch: Whether the stages upstream of it run ahead, in threads or processes.
         bytes_consumed: What a prefetching stage has taken in.
         bytes_produced: What it has given out.
     """
@@ -241,9 +241,9 @@ def pretty_format_summary(summary: ExecutionSummary) -> str:
         lines.append(rule)
     if ordered and not ordered[0].inputs:
         lines.append(
-            f"The consumer waits mostly for {ordered[0].name}: reading is the bottleneck. More"
-            " threads (`ReadOptions`), more workers (`mp_prefetch`), larger reads or faster storage"
-            " would help."
+            f"Of the time in which the consumer waits, {ordered[0].name} takes most: reading is the"
+            " bottleneck. More threads (`ReadOptions`), more workers (`mp_prefetch`), larger reads"
+            " or faster storage may help."
         )
     return "\n".join(lines)
 

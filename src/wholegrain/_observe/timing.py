@@ -198,6 +198,9 @@ class ForwardingIterator(DatasetIterator[T]):
     def put_back(self, count: int) -> None:
         self._iterator.put_back(count)
 
+    def pass_over(self, count: int) -> None:
+        self._iterator.pass_over(count)
+
     @property
     def moves_at_end(self) -> bool:
         return self._iterator.moves_at_end
@@ -214,6 +217,9 @@ class ForwardingIterator(DatasetIterator[T]):
 
     def check_state(self, state: State) -> None:
         self._iterator.check_state(state)
+
+    def go_to(self, state: State) -> None:
+        self._iterator.go_to(state)
 
     def start_prefetch(self) -> None:
         self._iterator.start_prefetch()
@@ -272,6 +278,10 @@ class TimedIterator(ForwardingIterator[T]):
         self._iterator.put_back(count)
         self._clock.take_back(count)
 
+    def pass_over(self, count: int) -> None:
+        self._iterator.pass_over(count)
+        self._clock.take_back(-count)
+
 
 class TimedFillingIterator(TimedIterator[T]):
     """One that can make elements in memory that it is given."""
@@ -297,9 +307,8 @@ class UserIterDataset(IterNode[T]):
         self.dataset = dataset
 
     def __iter__(self) -> DatasetIterator[T]:
-        with run.opening(self) as context:
-            watch = context.watch
-            return self.open() if watch is None else watch.open(self)
+        watch = run.current().watch
+        return self.open() if watch is None else watch.open(self)
 
     def open(self) -> DatasetIterator[T]:
         return self.dataset.__iter__()  # type: ignore[no-any-return]

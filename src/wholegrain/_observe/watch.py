@@ -204,8 +204,9 @@ class Branch(Watch):
         self._board = board
         self._feeds_prefetch = feeds_prefetch
         self._row = row
-        self._folders = folders
-        self._folder = ""
+        self._folder = _folder_of(self) if board is not None and feeds_prefetch else ""
+        if self._folder:
+            folders[row] = self._folder
         self._rows: dict[tuple[str, ...], list[int]] = {}
 
     def open(self, node: IterNode[Any]) -> DatasetIterator[Any]:
@@ -226,16 +227,19 @@ class Branch(Watch):
 
     def __getstate__(self) -> dict[str, Any]:
         """Say where the worker that gets it has to write."""
-        if not self._folder:
-            self._folder = tempfile.mkdtemp(prefix="wholegrain-times-")
-            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-            self._folders[self._row] = self._folder
         return {"aims": self._aims, "folder": self._folder}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # In a worker: its own board, and the first row there.
         Branch.__init__(self, state["aims"], None, _OUTPUT, {}, feeds_prefetch=True)
         self._folder = state["folder"]
+
+
+def _folder_of(branch: Branch) -> str:
+    """Make a directory for the times of a stage's workers, which goes when `branch` does."""
+    folder = tempfile.mkdtemp(prefix="wholegrain-times-")
+    weakref.finalize(branch, shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _reads_ahead(dataset: Any) -> bool:

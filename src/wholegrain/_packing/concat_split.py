@@ -11,9 +11,13 @@ from typing import Any
 import numpy as np
 
 from wholegrain._core import native
+from wholegrain._core.errors import add_stage_note
 from wholegrain._core.types import NDArray
+from wholegrain._core.whole_number import whole_number
 
 Row = dict[str, NDArray[Any]]
+
+_STAGE = "ConcatThenSplitIterDataset"
 
 _logger = logging.getLogger("wholegrain")
 
@@ -103,10 +107,15 @@ def plan_concat_split(
     Raises:
         ValueError: If they contradict each other, with what to change.
     """
+    if not isinstance(length_struct, Mapping):
+        raise TypeError(
+            "`length_struct` must be a dict from the name of a feature to its length in a row, but"
+            f" got {length_struct!r}."
+        )
     if not length_struct:
         raise ValueError("`length_struct` is empty: name at least one feature to pack.")
     for name, length in length_struct.items():
-        if operator.index(length) < 1:
+        if whole_number(f"length_struct[{name!r}]", length) < 1:
             raise ValueError(
                 f"`length_struct` must have lengths of at least 1, but got {length} for {name!r}."
             )
@@ -153,8 +162,17 @@ def whole_piece(plan: ConcatSplitPlan, element: Any, origin: Any) -> Piece:
             f" {[feature.name for feature in features]}. They must be the same: drop features"
             " from the elements, or give their lengths."
         )
-    sequences = [np.atleast_1d(element[feature.name]) for feature in features]
+    sequences = [_sequence(feature, element[feature.name]) for feature in features]
     return Piece(sequences, [0] * len(features), list(map(len, sequences)), origin, True)
+
+
+def _sequence(feature: ConcatFeature, value: Any) -> NDArray[Any]:
+    try:
+        return np.atleast_1d(value)
+    except Exception as error:
+        what = f"the feature {feature.name!r} is no array"
+        add_stage_note(error, f"This happened in {_STAGE}: {what}.")
+        raise
 
 
 def fills_a_row(plan: ConcatSplitPlan, piece: Piece) -> bool:
@@ -221,7 +239,11 @@ class ConcatenatedRow:
         """Return the row."""
         row: Row = {}
         for cells in self._cells:
-            cells.join(row, self._bos_token_id)
+            try:
+                cells.join(row, self._bos_token_id)
+            except Exception as error:
+                cells.add_note(error)
+                raise
         return row
 
 
@@ -265,6 +287,15 @@ class _Cells:
                 if start < stop:
                     values[end] = bos_token_id
                 end += stop - start
+
+    def add_note(self, error: Exception) -> None:
+        """Say which feature could not be put together, and of what."""
+        kinds = dict.fromkeys(f"{s.dtype}{[..., *s.shape[1:]]}" for s in self.sequences)
+        add_stage_note(
+            error,
+            f"This happened in {_STAGE}: the pieces of the feature {self.feature.name!r} in a row"
+            f" are {', '.join(kinds)}.".replace("Ellipsis", "n"),
+        )
 
     def _join(
         self,

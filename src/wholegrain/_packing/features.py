@@ -5,6 +5,8 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from wholegrain._core.whole_number import whole_number
+
 Path = tuple[Any, ...]
 
 
@@ -53,6 +55,11 @@ class PackingPlan:
     max_sequences_per_bin: int | None
     best_fit: bool
 
+    @property
+    def stage(self) -> str:
+        """The name of the dataset that packs so."""
+        return "BestFitPackIterDataset" if self.best_fit else "FirstFitPackIterDataset"
+
 
 def plan_packing(
     *,
@@ -76,7 +83,7 @@ def plan_packing(
         )
     if not length_struct and not meta_features:
         raise ValueError("`length_struct` is empty: name at least one feature to pack.")
-    if num_packing_bins < 1:
+    if whole_number("num_packing_bins", num_packing_bins) < 1:
         raise ValueError(f"`num_packing_bins` must be at least 1, but got {num_packing_bins}.")
     if max_sequences_per_bin is not None and max_sequences_per_bin < 1:
         raise ValueError(
@@ -92,8 +99,9 @@ def plan_packing(
                 " Packing takes elements that are flat dicts; only features that are listed in"
                 " `meta_features` may be nested."
             )
+        capacity = whole_number(f"length_struct{_place(path)}", capacity)
         alignment = _value_at("pack_alignment_struct", pack_alignment_struct, path, 1)
-        if operator.index(alignment) < 1:
+        if whole_number(f"pack_alignment_struct{_place(path)}", alignment) < 1:
             raise ValueError(
                 f"`pack_alignment_struct` must have numbers of at least 1, but got {alignment} for"
                 f" {_name(path)}."
@@ -149,6 +157,10 @@ def _value_at(argument: str, structure: Any, path: Path, default: Any) -> Any:
                 f" `length_struct`, but got {structure!r}."
             ) from None
     return value
+
+
+def _place(path: Path) -> str:
+    return "".join(f"[{key!r}]" for key in path)
 
 
 def _name(path: Path) -> str:

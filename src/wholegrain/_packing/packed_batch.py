@@ -9,6 +9,7 @@ import numpy as np
 from wholegrain._core import tree
 from wholegrain._packing.bins import FeatureArrays, make_bins
 from wholegrain._packing.features import Feature, PackingPlan, rebuild
+from wholegrain._packing.misfits import add_misfit_note
 from wholegrain._packing.recycling import RecycledArrays
 
 Row = dict[str, Any]
@@ -25,7 +26,13 @@ class PackedBatch:
 
     def __init__(self, plan: PackingPlan, first: Any, memory: RecycledArrays) -> None:
         self._plan = plan
-        self._arrays = [empty_arrays(plan.num_bins, f, f.of(first), memory) for f in plan.features]
+        try:
+            self._arrays = [
+                empty_arrays(plan.num_bins, f, f.of(first), memory) for f in plan.features
+            ]
+        except Exception as error:
+            add_misfit_note(error, plan.stage, first, [(f, None) for f in plan.features])
+            raise
         self._bins = make_bins(plan, self._arrays)
         self._lists: list[list[list[Any]]] = [
             [[] for _ in range(plan.num_bins)] for _ in plan.list_features
@@ -63,6 +70,10 @@ class PackedBatch:
                     if not self._add_any(elements[done - 1]):
                         done -= 1
                         break
+        except Exception as error:
+            rows = [(array.feature, array.values) for array in self._arrays]
+            add_misfit_note(error, self._plan.stage, elements[max(0, done - 1)], rows)
+            raise
         finally:
             del elements[:done]
 

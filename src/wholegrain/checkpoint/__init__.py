@@ -3,6 +3,7 @@
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
+from wholegrain._core.install import install_command
 from wholegrain._graph.fingerprint import fingerprint as fingerprint
 from wholegrain.checkpoint.handler import CheckpointHandler as CheckpointHandler
 
@@ -18,7 +19,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if not _orbax_is_installed():
         # As a missing name, so that programs can ask with `hasattr`.
-        raise AttributeError(f"`{name}` needs Orbax: `pip install 'wholegrain[orbax]'`.")
+        raise AttributeError(f"`{name}` needs Orbax: `{install_command('orbax')}`.")
     # Importing Orbax takes a second and brings jax: only for programs that use it.
     from wholegrain.checkpoint import args
 

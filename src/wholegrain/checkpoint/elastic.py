@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from wholegrain._core.state import number_of
+from wholegrain._core.interruption import is_interruption
+from wholegrain._core.state import (
+    check_mapping,
+    flag_of,
+    is_whole_number,
+    number_of,
+    part_of,
+    shortened,
+    wrong_state,
+)
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph import saving, shares
@@ -17,12 +26,13 @@ from wholegrain._graph.nodes.interleave import InterleaveIterDataset
 from wholegrain._graph.nodes.mix import MixedIterDataset
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
 from wholegrain._graph.nodes.zip import ZipIterDataset
+from wholegrain._graph.run_iterator import Run
 from wholegrain.checkpoint.handler import as_path, files_of, restore_files
 from wholegrain.options import MultiprocessingOptions, ReadOptions
 from wholegrain.sharding import ShardOptions
 
 
-class ElasticIterator(DatasetIterator[Any]):
+class ElasticIterator(IterDataset[Any]):
     """Batches of this process's shard, from a position that all shards share.
 
     It takes a dataset that is neither sharded nor batched and does both itself. Its state says
@@ -32,6 +42,9 @@ class ElasticIterator(DatasetIterator[Any]):
     Over an IterDataset, which has to be made of several files or datasets, each process reads
     its share of those; their states are saved one by one, and dealt out anew when the number of
     processes has changed.
+
+    It is a dataset with one iterator, which is always the same: `next(elastic)` and
+    `elastic.get_state()` are those of `iter(elastic)`, and transformations read from there.
 
     Args:
         ds: A MapDataset without filters, or an IterDataset over an `InterleaveIterDataset` or
@@ -50,6 +63,96 @@ class ElasticIterator(DatasetIterator[Any]):
         *,
         read_options: ReadOptions = ReadOptions(),  # noqa: B008  (never changed)
         multiprocessing_options: MultiprocessingOptions | None = None,
+    ) -> None:
+        super().__init__()
+        self._closed = False
+        self._arguments = (
+            ds,
+            global_batch_size,
+            shard_options,
+            read_options,
+            multiprocessing_options,
+        )
+        self._iterator = ElasticDatasetIterator(*self._arguments)
+
+    def __iter__(self) -> ElasticDatasetIterator:
+        if self._iterator.is_closed and not self._closed:
+            # By a pipeline that read from it, and is opened again.
+            self._iterator = ElasticDatasetIterator(*self._arguments)
+        return self._iterator
+
+    def __next__(self) -> Any:
+        return next(self._iterator)
+
+    def get_state(self) -> State:
+        """Return the position, as of the last element that was handed out."""
+        return self._iterator.get_state()
+
+    def set_state(self, state: State) -> None:
+        """Go to a position that `get_state` returned, in this or another run."""
+        self._iterator.set_state(state)
+
+    def start_prefetch(self) -> None:
+        """Start reading ahead before the first element is asked for."""
+        self._iterator.start_prefetch()
+
+    def close(self) -> None:
+        """Stop threads and processes. `next` is an error afterwards."""
+        self._closed = True
+        self._iterator.close()
+
+    def get_shard_states(self) -> dict[int, State]:
+        """Return the state of each of this shard's datasets, by its number among all."""
+        return self._iterator.get_shard_states()
+
+    def set_shard_states(self, shard_states: Mapping[Any, State]) -> None:
+        """Go to where each of this shard's datasets has the given state."""
+        self._iterator.set_shard_states(shard_states)
+
+    @property
+    def shard_options(self) -> ShardOptions:
+        """Which shard this is."""
+        return self._iterator.shard_options
+
+    @property
+    def base_iterator(self) -> DatasetIterator[Any]:
+        """The iterator of this shard's batches, made when it is first needed."""
+        return self._iterator.base_iterator
+
+    @property
+    def any_state_fits(self) -> bool:
+        """Whether the state of any process restores this one."""
+        return self._iterator.any_state_fits
+
+    @property
+    def has_shard_states(self) -> bool:
+        """Whether states are saved for each dataset by itself."""
+        return self._iterator.has_shard_states
+
+    @property
+    def opened_from(self) -> Any:
+        """The dataset whose elements it gives: checkpoints describe it."""
+        return self._iterator.opened_from
+
+    async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
+        """Take the state now, and return a coroutine that writes it into `directory`."""
+        return await self._iterator.save(directory)
+
+    async def load(self, directory: Any) -> Coroutine[Any, Any, None]:
+        """Return a coroutine that reads the state from `directory` and goes there."""
+        return await self._iterator.load(directory)
+
+
+class ElasticDatasetIterator(DatasetIterator[Any]):
+    """A position in an ElasticIterator."""
+
+    def __init__(
+        self,
+        ds: MapDataset[Any] | IterDataset[Any],
+        global_batch_size: int,
+        shard_options: ShardOptions,
+        read_options: ReadOptions,
+        multiprocessing_options: MultiprocessingOptions | None,
     ) -> None:
         super().__init__()
         self._ds = self.opened_from = ds
@@ -134,14 +237,26 @@ class ElasticIterator(DatasetIterator[Any]):
         share = shares.shard(whole, options.shard_index, options.shard_count, False)
         return share.batch(size) if size else share
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it gives no more elements because `close` was called."""
+        return self._closed
+
     def __next__(self) -> Any:
+        position = self._global_next_index
         try:
             if self._closed:
                 raise closed_error()
+            if not self._is_map:
+                return next(self.base_iterator)
             element = next(self.base_iterator)
-            self._global_next_index += self._global_batch_size
+            self._global_next_index = position + self._global_batch_size
             return element
-        except Exception as error:
+        except BaseException as error:
+            if is_interruption(error) and self._is_map:
+                # The element was not handed out, whatever was read of it.
+                self._global_next_index = position
+                self._drop_iterator()
             keep_user_frames(error)
             raise
 
@@ -154,12 +269,13 @@ class ElasticIterator(DatasetIterator[Any]):
         return self.base_iterator.get_state()
 
     def set_state(self, state: State) -> None:
-        if not self._is_map:
+        # Nothing may follow a change of position: an interruption there would come after it.
+        if self._is_map:
+            position = number_of(state, "global_next_index", self)
+            self._drop_iterator()
+            self._global_next_index = position
+        else:
             self.base_iterator.set_state(state)
-            return
-        position = number_of(state, "global_next_index", self)
-        self._drop_iterator()
-        self._global_next_index = position
 
     def get_shard_states(self) -> dict[int, State]:
         """Return the state of each of this shard's datasets, by its number among all."""
@@ -168,8 +284,11 @@ class ElasticIterator(DatasetIterator[Any]):
 
     def set_shard_states(self, shard_states: Mapping[Any, State]) -> None:
         """Go to where each of this shard's datasets has the given state."""
-        ordered = [shard_states[key] for key in sorted(shard_states, key=int)]
         interleave = self._interleave()
+        ordered = [shard_states[key] for key in _sorted_numbers(shard_states)]
+        for shard in ordered:
+            flag_of(shard, "exhausted", self)
+            part_of(shard, "state", self)
         count = len(interleave.opened_from.datasets)
         if len(ordered) != count:
             raise ValueError(
@@ -177,6 +296,8 @@ class ElasticIterator(DatasetIterator[Any]):
                 " they taken from other files, or of another shard?"
             )
         interleave.set_shard_states(ordered)
+        if isinstance(self._iterator, Run):
+            self._iterator.note_moved()
 
     async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
         return saving.write_files(files_of(self), directory)
@@ -194,6 +315,8 @@ class ElasticIterator(DatasetIterator[Any]):
                 " for each dataset."
             )
         iterator: Any = self.base_iterator
+        if isinstance(iterator, Run):
+            iterator.mend()
         while not isinstance(iterator, InterleaveDatasetIterator):
             if not iterator._parents:  # noqa: SLF001
                 raise ValueError(
@@ -204,9 +327,9 @@ class ElasticIterator(DatasetIterator[Any]):
         return iterator
 
     def _drop_iterator(self) -> None:
-        if self._iterator is not None:
-            self._iterator.close()
-            self._iterator = None
+        iterator, self._iterator = self._iterator, None
+        if iterator is not None:
+            iterator.close()
 
     def close(self) -> None:
         self._closed = True
@@ -216,7 +339,17 @@ class ElasticIterator(DatasetIterator[Any]):
             self._iterator.close()
 
 
-async def _read(iterator: ElasticIterator, directory: Any) -> None:
+def _sorted_numbers(shard_states: Any) -> list[Any]:
+    """Return the keys of the states of single datasets, in the order of the numbers they are."""
+    owner = "ElasticIterator"
+    keys: list[Any] = list(check_mapping(shard_states, owner))
+    for key in keys:
+        if not is_whole_number(key) and not (isinstance(key, str) and key.isdecimal()):
+            raise wrong_state(owner, f"a dataset has the number {shortened(key)}")
+    return sorted(keys, key=int)
+
+
+async def _read(iterator: ElasticDatasetIterator, directory: Any) -> None:
     import asyncio  # Takes long to import, and few need it.
 
     await asyncio.to_thread(restore_files, as_path(directory), iterator)

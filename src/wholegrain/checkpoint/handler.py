@@ -55,7 +55,7 @@ class CheckpointHandler:
         directory = as_path(directory)
         with self._as_this_process():
             files = files_of(item)
-        _write(directory, files)
+        saving.write_all(directory, files)
 
     def restore(self, directory: Any, item: Any = None, args: Any = None) -> Any:
         """Bring an iterator to the state in `directory`, and return it."""
@@ -121,27 +121,6 @@ def _has_shards(item: Any) -> bool:
     return bool(getattr(item, "has_shard_states", False))
 
 
-def _write(directory: Any, files: Mapping[str, str]) -> None:
-    """Write files so that all of them are there whole, or those of before."""
-    if not isinstance(directory, Path):
-        # Orbax's: it moves the directory to its place when all is written.
-        for name, text in files.items():
-            (directory / name).write_text(text)
-        return
-    parts = {directory / f".{name}.{os.getpid()}": directory / name for name in files}
-    try:
-        for part, path in parts.items():
-            part.write_text(files[path.name])
-    except OSError as error:
-        for part in parts:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
-        error.add_note(f"The iterator could not be saved in {directory}, which is as it was.")
-        raise
-    for part, path in parts.items():
-        part.replace(path)
-
-
 _PROCESS_FILE = re.compile(r"process_(\d+)-of-(\d+)\.json$")
 _SHARD_FILE = re.compile(r"shard_state_(\d+)\.json$")
 
@@ -151,8 +130,7 @@ def _own_file(directory: Any, item: Any) -> Any:
     file = directory / saving.state_filename()
     if file.exists():
         return file
-    found = sorted(path.name for path in directory.iterdir()) if directory.exists() else []
-    states = [name for name in found if _PROCESS_FILE.match(name)]
+    states = [name for name in saving.names_in(directory) if _PROCESS_FILE.match(name)]
     if states and getattr(item, "any_state_fits", False):
         return directory / states[0]
     raise saving.missing_file(file, directory)
@@ -160,9 +138,9 @@ def _own_file(directory: Any, item: Any) -> Any:
 
 def _shard_states(directory: Any, item: Any) -> Mapping[int, Any] | None:
     """Return the states of single datasets, where they were dealt out to other processes."""
-    if not _has_shards(item) or not directory.exists():
+    if not _has_shards(item):
         return None
-    names = [path.name for path in directory.iterdir()]
+    names = saving.names_in(directory)
     counts = [int(match[2]) for name in names if (match := _PROCESS_FILE.match(name))]
     numbers = [int(match[1]) for name in names if (match := _SHARD_FILE.match(name))]
     if saving.state_filename() in names and max(counts) == jax_process()[1]:

@@ -7,12 +7,13 @@ before.
 """
 
 import functools
-import importlib.machinery
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any
+
+from wholegrain._core.import_hooks import after_import
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PIPELINES = tuple(os.path.join(_OWN, name) + os.sep for name in ("_graph", "_loader"))
@@ -20,34 +21,8 @@ _PIPELINES = tuple(os.path.join(_OWN, name) + os.sep for name in ("_graph", "_lo
 
 def watch() -> None:
     """Change Keras's modules when they are imported, or now if they are."""
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
     for name, change in _CHANGES.items():
-        module = sys.modules.get(name)
-        if module is not None:
-            _apply(change, module)
-
-
-class _Finder:
-    """Finds nothing of its own: has a module changed once another finder's loader has run it."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        change = _CHANGES.get(fullname)
-        if change is None:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is None or spec.loader is None:
-            return None
-        execute = spec.loader.exec_module
-
-        def execute_and_change(module: ModuleType) -> None:
-            execute(module)
-            _apply(change, module)
-
-        setattr(spec.loader, "exec_module", execute_and_change)  # noqa: B010
-        return spec
+        after_import(name, functools.partial(_apply, change))
 
 
 def _apply(change: Callable[[Any], None], module: ModuleType) -> None:

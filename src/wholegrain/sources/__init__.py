@@ -9,6 +9,7 @@ from wholegrain._core import lazy
 from wholegrain.sources.protocol import RandomAccessDataSource as RandomAccessDataSource
 
 if TYPE_CHECKING:
+    from wholegrain.sources._errors import DataFileError as DataFileError
     from wholegrain.sources.array_record import ArrayRecordDataSource as ArrayRecordDataSource
     from wholegrain.sources.arrow import ArrowDataSource as ArrowDataSource
     from wholegrain.sources.bagz import BagzDataSource as BagzDataSource
@@ -23,6 +24,7 @@ _MODULES = {
     "ArrayRecordDataSource": "array_record",
     "ArrowDataSource": "arrow",
     "BagzDataSource": "bagz",
+    "DataFileError": "_errors",
     "FolderDataSource": "folder",
     "NpyDataSource": "npy",
     "ParquetDataSource": "parquet",

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from wholegrain._core.types import NDArray
+from wholegrain.sources._errors import CorruptFileError, explaining
 from wholegrain.sources._optional import require
 from wholegrain.sources._rows import PieceReader
 
@@ -23,6 +24,11 @@ pa: Any = require("pyarrow", extra="arrow", purpose="Reading Arrow data")
 _compute: Any = require("pyarrow.compute", extra="arrow", purpose="Reading Arrow data")
 
 Values = NDArray[Any]
+
+
+class ArrowFileError(CorruptFileError, pa.ArrowInvalid, OSError):  # type: ignore[misc]
+    """A file cannot be read as Arrow or Parquet: also what Arrow itself raises for such files."""
+
 
 # Beyond it not every integer is a float64.
 LARGEST_EXACT = 2**53
@@ -136,13 +142,16 @@ def _object_array(values: Iterable[Any]) -> Values:
 
 def chosen_types(path: str, schema: Any, columns: Sequence[str] | None) -> dict[str, Any]:
     """Return the types of the columns to read, or raise if a file does not have one of them."""
-    names: list[str] = schema.names
+    with explaining(path, "columns", kind=ArrowFileError):
+        names: list[str] = schema.names
+        types = {field.name: field.type for field in schema}
+        str(list(types.values()))  # names of fields within structs are text as well
     if len(set(names)) < len(names):
         raise ValueError(f"{path!r} has several columns of one name: {names}.")
     missing = [name for name in columns or () if name not in names]
     if missing:
         raise ValueError(f"{path!r} has no column {missing[0]!r}; its columns are {names}.")
-    return {name: schema.field(name).type for name in (names if columns is None else columns)}
+    return {name: types[name] for name in (names if columns is None else columns)}
 
 
 def check_same_columns(readers: Sequence[PieceReader]) -> None:

@@ -1,7 +1,7 @@
 """Rows out of Arrow columns, in any order, without converting what is not asked for."""
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,16 +21,34 @@ class Columns:
 
     The rows' values belong to whoever receives them: they are either read-only, or made anew
     for each read.
+
+    Args:
+        names: The columns' names.
+        columns: Chunked arrays.
+        forms: What their values become.
+        check: Called before each read if the columns lie in the memory of a file, which may go
+            away: rows have copies of what they hold then.
     """
 
-    def __init__(self, names: Sequence[str], columns: Sequence[Any], forms: Sequence[Form]) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        columns: Sequence[Any],
+        forms: Sequence[Form],
+        check: Callable[[], None] | None = None,
+    ) -> None:
         self._names = list(names)
-        self._columns = [_column(column, form) for column, form in zip(columns, forms, strict=True)]
+        self._check = check
+        copies = check is not None
+        pairs = zip(columns, forms, strict=True)
+        self._columns = [_column(column, form, copies) for column, form in pairs]
         self._named = list(zip(self._names, self._columns, strict=True))
         self.nbytes = sum(column.nbytes for column in self._columns)
 
     def row(self, index: int) -> Row:
         """Return the row at `index`."""
+        if self._check is not None:
+            self._check()
         return {
             name: column.one(index) for name, column in zip(self._names, self._columns, strict=True)
         }
@@ -39,6 +57,8 @@ class Columns:
         """Return the rows at `indices`, in that order."""
         if len(indices) < _FEW:
             return [self.row(index) for index in indices.tolist()]
+        if self._check is not None:
+            self._check()
         return make_rows(self._names, [column.many(indices) for column in self._columns])
 
 
@@ -100,10 +120,11 @@ class _Text(_Column):
 
 
 class _Lists(_Column):
-    """Lists of numbers: read-only views of Arrow's memory."""
+    """Lists of numbers: read-only views of Arrow's memory, or copies."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: Any, copies: bool) -> None:
         self.nbytes = array.nbytes
+        self._copies = copies
         self._missing = _missing(array)
         self._items: Values = array.values.to_numpy(zero_copy_only=False)
         self._items.flags.writeable = False
@@ -117,14 +138,18 @@ class _Lists(_Column):
     def one(self, index: int) -> Any:
         if self._missing is not None and self._missing[index]:
             return None
-        return self._items[self._offsets[index] : self._offsets[index + 1]]
+        items = self._items[self._offsets[index] : self._offsets[index + 1]]
+        return items.copy() if self._copies else items
 
     def many(self, indices: Indices) -> Sequence[Any]:
         if self._missing is not None:
             return [self.one(index) for index in indices.tolist()]
         items = self._items
         starts, stops = self._offsets[indices].tolist(), self._offsets[indices + 1].tolist()
-        return [items[start:stop] for start, stop in zip(starts, stops, strict=True)]
+        pairs = zip(starts, stops, strict=True)
+        if self._copies:
+            return [items[start:stop].copy() for start, stop in pairs]
+        return [items[start:stop] for start, stop in pairs]
 
 
 class _Nested(_Column):
@@ -144,7 +169,7 @@ class _Nested(_Column):
         return to_values(chunked, self._form)
 
 
-def _column(column: Any, form: Form) -> _Column:
+def _column(column: Any, form: Form, copies: bool) -> _Column:
     """Return a chunked array as a column to take values from."""
     kind, types = column.type, pa.types
     array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
@@ -156,7 +181,7 @@ def _column(column: Any, form: Form) -> _Column:
     items = item_type(kind)
     is_of_numbers = items is not None and (types.is_integer(items) or types.is_floating(items))
     if is_one_piece and is_of_numbers and form is Form.AS_IS:
-        return _Lists(array)
+        return _Lists(array, copies)
     # Arrow's conversions trust what they find; only what is not damaged may get there.
     column.validate(full=True)
     if types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):

@@ -1,14 +1,23 @@
 """One Arrow file, in the file or in the stream format: its batches of rows."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
-from wholegrain.sources import _remote
-from wholegrain.sources._arrow import Form, chosen_types, has_nulls, is_exact, pa, plain
+from wholegrain.sources._arrow import (
+    ArrowFileError,
+    Form,
+    chosen_types,
+    has_nulls,
+    is_exact,
+    pa,
+    plain,
+)
 from wholegrain.sources._arrow_columns import Columns
-from wholegrain.sources._errors import CorruptFileError, missing_file
-from wholegrain.sources._files import open_file
+from wholegrain.sources._errors import explaining
+from wholegrain.sources._files import LocalFile, open_file
+from wholegrain.sources._mapping import MappedFile
 from wholegrain.sources._optional import require
 
 _ipc: Any = require("pyarrow.ipc", extra="arrow", purpose="Reading Arrow files")
@@ -21,18 +30,20 @@ class ArrowFileReader:
     def __init__(self, path: str, columns: Sequence[str] | None) -> None:
         self.path = path
         self._batch: Callable[[int], Any]
-        with self._explained():
+        self._file: MappedFile | None = None
+        file = open_file(path)
+        with self._explained(), contextlib.closing(file):
+            if isinstance(file, LocalFile):
+                self._file = MappedFile(file)
+                self._memory = pa.py_buffer(self._file.memory)
+            else:
+                self._memory = pa.py_buffer(file.read(0, file.size))
             count = self._open()
             self.piece_rows: list[int] = [self._count_rows(piece) for piece in range(count)]
         self.types = chosen_types(path, self._schema, columns)
 
     def _open(self) -> int:
-        """Open the file, and return the number of its batches."""
-        if _remote.is_remote(self.path):
-            file = open_file(self.path)
-            self._memory = pa.py_buffer(file.read(0, file.size))
-        else:
-            self._memory = pa.memory_map(self.path).read_buffer()
+        """Find the batches, and return how many there are."""
         if self._memory[: len(_MAGIC)].to_pybytes() == _MAGIC:
             reader = _ipc.open_file(pa.BufferReader(self._memory))
             self._batch = reader.get_batch
@@ -46,18 +57,14 @@ class ArrowFileReader:
         self._schema = reader.schema
         return count
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explained(self) -> AbstractContextManager[None]:
         """Name the file in what Arrow raises about it."""
-        try:
-            yield
-        except FileNotFoundError as error:
-            raise missing_file(self.path) from error
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise CorruptFileError(
-                f"{self.path!r} cannot be read as an Arrow file; it may be damaged, cut off or of"
-                f" another format. Arrow says: {error}"
-            ) from error
+        return explaining(self.path, "an Arrow file", kind=ArrowFileError)
+
+    def check(self) -> None:
+        """Raise if the file has become shorter: its memory may not be touched then."""
+        if self._file is not None:
+            self._file.check()
 
     def _count_rows(self, piece: int) -> int:
         batch = self._batch(piece)
@@ -80,15 +87,18 @@ class ArrowFileReader:
 
     def columns(self, piece: int, forms: Mapping[str, Form]) -> Columns:
         """Return the rows of a batch, to be taken in any order."""
-        batch = self._batch(piece)
-        arrays = [batch.column(self._schema.get_field_index(name)) for name in self.types]
+        self.check()
         with self._explained():
+            batch = self._batch(piece)
+            arrays = [batch.column(self._schema.get_field_index(name)) for name in self.types]
+            is_mapped = all(self._is_mapped(array) for array in arrays)
             columns = Columns(
                 list(self.types),
                 [plain(pa.chunked_array([array])) for array in arrays],
                 [forms.get(name, Form.AS_IS) for name in self.types],
+                check=self.check,
             )
-        if all(self._is_mapped(array) for array in arrays):
+        if is_mapped:
             columns.nbytes = 0  # they only point to the file
         return columns
 

@@ -5,9 +5,13 @@ import importlib
 import struct
 from collections.abc import Callable
 
+from wholegrain._core import native
 from wholegrain.sources._optional import require
 
 _POLYNOMIAL = 0x82F63B78
+
+# The extension; None if it is not there, or was built from earlier sources in a checkout.
+tfrecord_lib = native.lib if hasattr(native.lib, "take_records") else None
 
 
 def _table_entry(byte: int) -> int:
@@ -30,33 +34,44 @@ def crc32c_in_python(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-@functools.cache
-def _any_crc32c() -> Callable[[bytes], int]:
-    try:
-        value: Callable[[bytes], int] = importlib.import_module("google_crc32c").value
-    except ImportError:
-        return crc32c_in_python
-    return value
-
-
 def _mask(crc: int) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+@functools.cache
+def fast_checksum() -> Callable[[bytes], int] | None:
+    """Return a function for the checksum of a payload; None if there is only one in Python."""
+    if tfrecord_lib is not None:
+        return tfrecord_lib.tfrecord_checksum
+    try:
+        crc32c: Callable[[bytes], int] = importlib.import_module("google_crc32c").value
+    except ImportError:
+        return None
+    return lambda payload: _mask(crc32c(payload))
 
 
 # Records of one file have few different lengths: most are looked up.
 @functools.lru_cache(maxsize=65536)
 def checksum_of_length(length: int) -> int:
     """Return the checksum that follows a record's length."""
-    return _mask(_any_crc32c()(struct.pack("<Q", length)))
+    head = struct.pack("<Q", length)
+    checksum = fast_checksum()
+    return _mask(crc32c_in_python(head)) if checksum is None else checksum(head)
 
 
 def payload_checksum() -> Callable[[bytes], int]:
     """Return the function that computes the checksum that follows a record's payload."""
-    crc32c = require(
-        "google_crc32c", extra="tfrecord", purpose="Checking the payload of TFRecord files"
-    ).value
-
-    def checksum(payload: bytes) -> int:
-        return _mask(crc32c(payload))
-
+    checksum = fast_checksum()
+    if checksum is None:
+        require("google_crc32c", extra="tfrecord", purpose="Checksums of TFRecord files")
+        raise AssertionError  # What can be imported is fast.
     return checksum
+
+
+def checks(check_payload: bool | None) -> bool:
+    """Return whether payloads are checked; if it is not said, they are where that is cheap."""
+    if check_payload is None:
+        return fast_checksum() is not None
+    if check_payload:
+        payload_checksum()
+    return bool(check_payload)

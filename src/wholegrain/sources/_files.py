@@ -1,12 +1,41 @@
 """Files of which any part can be read at any time, on disk or in a store."""
 
+import errno
 import io
 import os
+import stat
 from collections.abc import Sequence
 from typing import Protocol
 
 from wholegrain.sources import _remote
-from wholegrain.sources._errors import missing_file
+from wholegrain.sources._errors import UnreadableFileError, unreadable
+
+
+def check_file(path: str) -> os.stat_result:
+    """Return what the system knows about a local file, or raise if it is none.
+
+    Libraries that would open a pipe wait for someone to write to it.
+    """
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    _check_mode(path, found)
+    return found
+
+
+def _check_mode(path: str, found: os.stat_result) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise unreadable(
+            path,
+            OSError(
+                errno.EISDIR,
+                "It is a folder; name the files in it, by a pattern such as 'folder/*'",
+            ),
+        )
+    if not stat.S_ISREG(found.st_mode):
+        problem = "It is a pipe, a socket or a device; records are read from files"
+        raise UnreadableFileError(errno.ESPIPE, problem, path)
 
 
 class RandomFile(Protocol):
@@ -34,13 +63,27 @@ class LocalFile:
     def __init__(self, path: str) -> None:
         self.path = path
         self._fd = -1
+        # Opening a pipe would wait for someone to write to it.
+        flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
         try:
-            self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-        except FileNotFoundError as error:
-            raise missing_file(path) from error
-        self.size = os.fstat(self._fd).st_size
+            self._fd = os.open(path, flags)
+        except OSError as error:
+            raise unreadable(path, error) from error
+        found = self.stat()
+        _check_mode(path, found)
+        self.size = found.st_size
+
+    def stat(self) -> os.stat_result:
+        """Return what the system knows about the file now."""
+        return os.fstat(self._fd)
 
     def read(self, start: int, length: int) -> bytes:
+        try:
+            return self._read(start, length)
+        except OSError as error:
+            raise unreadable(self.path, error) from error
+
+    def _read(self, start: int, length: int) -> bytes:
         data = os.pread(self._fd, length, start)
         if len(data) == length or start + len(data) >= self.size:
             return data
@@ -78,7 +121,10 @@ class RemoteFile:
 
     def read(self, start: int, length: int) -> bytes:
         stop = min(start + length, self.size)
-        return self._store.read(self._key, start, stop) if start < stop else b""
+        if start >= stop:
+            return b""
+        with _remote.named(self.path):
+            return self._store.read(self._key, start, stop)
 
     def read_ranges(self, starts: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
         # Stores take an empty range for a mistake, or for all of the object.
@@ -86,7 +132,8 @@ class RemoteFile:
         filled = [(start, stop) for start, stop in filled if start < stop]
         if not filled:
             return [b""] * len(starts)
-        found = self._store.read_ranges(self._key, *map(list, zip(*filled, strict=True)))
+        with _remote.named(self.path):
+            found = self._store.read_ranges(self._key, *map(list, zip(*filled, strict=True)))
         parts = iter(found)
         return [next(parts) if length else b"" for length in lengths]
 
@@ -100,21 +147,21 @@ def open_file(path: str) -> LocalFile | RemoteFile:
 
 
 class FileStream(io.RawIOBase):
-    """A `RandomFile` with a position, for libraries that want to read, seek and tell."""
+    """A file with a position, for libraries that want to read, seek and tell."""
 
-    def __init__(self, file: RandomFile) -> None:
+    def __init__(self, file: LocalFile | RemoteFile) -> None:
         super().__init__()
-        self._file = file
+        self.file = file
         self._position = 0
 
     @property
     def name(self) -> str:
         """The file's name."""
-        return self._file.path
+        return self.file.path
 
     def close(self) -> None:
         if not self.closed:
-            self._file.close()
+            self.file.close()
         super().close()
 
     def readable(self) -> bool:
@@ -127,7 +174,7 @@ class FileStream(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size}[whence]
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.file.size}[whence]
         if base + offset < 0:
             raise ValueError(f"Position {base + offset} is before the start of the file.")
         self._position = base + offset
@@ -135,8 +182,8 @@ class FileStream(io.RawIOBase):
 
     def read(self, size: int | None = -1) -> bytes:
         if size is None or size < 0:
-            size = max(0, self._file.size - self._position)
-        data = self._file.read(self._position, size)
+            size = max(0, self.file.size - self._position)
+        data = self.file.read(self._position, size)
         self._position += len(data)
         return data
 

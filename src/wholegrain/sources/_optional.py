@@ -3,6 +3,8 @@
 import importlib
 from types import ModuleType
 
+from wholegrain._core.install import install_command
+
 
 def require(module: str, *, extra: str, purpose: str) -> ModuleType:
     """Import `module`, or say what to install.
@@ -18,6 +20,6 @@ def require(module: str, *, extra: str, purpose: str) -> ModuleType:
         package = module.partition(".")[0]
         raise ImportError(
             f"{purpose} needs the package `{package}`, which could not be imported ({error})."
-            f" Install it with `pip install 'wholegrain[{extra}]'`.",
+            f" Install it with `{install_command(extra)}`.",
             name=package,
         ) from error

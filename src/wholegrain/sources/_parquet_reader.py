@@ -2,13 +2,14 @@
 
 import itertools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from wholegrain.sources import _remote
 from wholegrain.sources._arrow import (
     LARGEST_EXACT,
+    ArrowFileError,
     Form,
     chosen_types,
     has_nulls,
@@ -17,8 +18,8 @@ from wholegrain.sources._arrow import (
     plain,
 )
 from wholegrain.sources._arrow_columns import Columns
-from wholegrain.sources._errors import CorruptFileError, missing_file
-from wholegrain.sources._files import FileStream, open_file
+from wholegrain.sources._errors import CorruptFileError, explaining
+from wholegrain.sources._files import FileStream, check_file, open_file
 from wholegrain.sources._optional import require
 from wholegrain.sources._parquet_footer import ColumnStatistics, Statistics, read_statistics
 
@@ -49,19 +50,17 @@ class ParquetFileReader:
         self._read_kwargs = read_kwargs
         self._lock = threading.Lock()
         self._metadata: Any = None
+        self._identity: tuple[int, ...] | None = None  # of a local file
         self._known: Statistics | None = None
         self._idle = [self._open()]
         with self.explained():
             self._metadata = metadata = self._idle[0].metadata
             schema = self._idle[0].schema_arrow
-            self.types = chosen_types(path, schema, columns)
-            self._leaves = _first_leaves(schema)
-        self.piece_rows: list[int] = [
-            metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)
-        ]
-        self.piece_nbytes: list[int] = [
-            metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)
-        ]
+            groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+            self.piece_rows: list[int] = [group.num_rows for group in groups]
+            self.piece_nbytes: list[int] = [group.total_byte_size for group in groups]
+        self.types = chosen_types(path, schema, columns)
+        self._leaves = _first_leaves(schema)
         if any(count < 0 for count in self.piece_rows):
             raise CorruptFileError(f"{path!r}: a row group has a negative number of rows.")
 
@@ -110,6 +109,8 @@ class ParquetFileReader:
 
     def _read_statistics(self) -> Statistics:
         with self.explained():
+            if self._identity is not None:
+                self._check_unchanged()
             file = open_file(self.path)
             try:
                 found = read_statistics(file) or []
@@ -157,24 +158,25 @@ class ParquetFileReader:
         kwargs: dict[str, Any] = {"metadata": self._metadata, **self._read_kwargs}
         with self.explained():
             if not _remote.is_remote(self.path):
+                self._check_unchanged()
                 return _pq.ParquetFile(self.path, **kwargs)
             stream = pa.PythonFile(FileStream(open_file(self.path)), mode="r")
             # Few large reads instead of one for each column of each row group.
             return _pq.ParquetFile(stream, **{"pre_buffer": True, **kwargs})
 
-    @contextmanager
-    def explained(self, where: str = "") -> Iterator[None]:
+    def _check_unchanged(self) -> None:
+        """Raise if there is another file now than the one that this reader knows."""
+        found = check_file(self.path)
+        identity = (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+        if self._identity is not None and identity != self._identity:
+            raise CorruptFileError(
+                f"{self.path!r} was replaced or changed while it was open. Make the source again."
+            )
+        self._identity = identity
+
+    def explained(self, where: str = "") -> AbstractContextManager[None]:
         """Name the file in what Arrow raises about it."""
-        try:
-            yield
-        except FileNotFoundError as error:
-            raise missing_file(self.path) from error
-        except pa.ArrowException as error:
-            raise type(error)(f"{self.path!r}{where}: {error}") from error
-        except UnicodeDecodeError as error:
-            raise CorruptFileError(f"{self.path!r}{where}: {error}") from error
-        except OSError as error:
-            raise OSError(f"{self.path!r}{where}: {error}") from error
+        return explaining(self.path, "Parquet", where, ArrowFileError)
 
 
 def _first_leaves(schema: Any) -> dict[str, int]:

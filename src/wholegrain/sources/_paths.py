@@ -60,12 +60,12 @@ def _matching(pattern: str, given: str) -> list[str]:
 
 def matching_objects(pattern: str) -> list[str]:
     """Return the addresses of the objects in a store that match `pattern`."""
-    store, key = _remote.locate(pattern)
+    _, key = _remote.locate(pattern)
     address = pattern[: len(pattern) - len(key)]
     wildcard = _WILDCARD.search(key)
     folder = key[: wildcard.start() if wildcard else len(key)].rpartition("/")[0]
     matches = re.compile(_translate(key)).fullmatch
-    return [address + found for found in store.list(folder) if matches(found)]
+    return [address + found for found in _remote.list_under(address + folder) if matches(found)]
 
 
 def _translate(pattern: str) -> str:

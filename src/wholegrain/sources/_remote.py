@@ -6,14 +6,18 @@ libraries and the stores' own tools use (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`
 """
 
 import abc
+import contextlib
+import errno
 import importlib
 import os
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from wholegrain.sources._errors import missing_file
+from wholegrain._core.install import install_command
+from wholegrain._core.interruption import is_interruption
+from wholegrain.sources._errors import UnreadableFileError, unreadable
 
 _URL = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]+)://(?P<bucket>[^/]*)/?(?P<key>.*)", re.DOTALL
@@ -156,23 +160,40 @@ def _open_store(scheme: str, bucket: str) -> Store:
         reasons.append(str(error))
     raise ImportError(
         f"Nothing that is installed can read {scheme}://{bucket} ({'; '.join(reasons)})."
-        " Install what is needed with `pip install 'wholegrain[remote]'`."
+        f" Install what is needed with `{install_command('remote')}`."
     )
+
+
+@contextlib.contextmanager
+def named(url: str) -> Iterator[None]:
+    """Name an object in what its store raises about it."""
+    try:
+        yield
+    except OSError as error:
+        raise unreadable(url, error) from error
+    except Exception as error:
+        if isinstance(error, ImportError) or is_interruption(error):
+            raise
+        problem = f"The store does not give it ({type(error).__name__}: {error})"
+        raise UnreadableFileError(errno.EIO, problem, url) from error
 
 
 def size(url: str) -> int:
     """Return the number of bytes of the object at `url`."""
     store, key = locate(url)
-    try:
+    with named(url):
         return store.size(key)
-    except FileNotFoundError as error:
-        raise missing_file(url) from error
 
 
 def read_all(url: str) -> bytes:
     """Return the whole object at `url`."""
     store, key = locate(url)
-    try:
+    with named(url):
         return store.read_all(key)
-    except FileNotFoundError as error:
-        raise missing_file(url) from error
+
+
+def list_under(url: str) -> list[str]:
+    """Return the keys of all objects under the folder at `url`."""
+    store, key = locate(url)
+    with named(url):
+        return store.list(key)

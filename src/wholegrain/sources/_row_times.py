@@ -38,10 +38,10 @@ class RowTimes:
         finally:
             self._given = 0
             self._seen = end = time.perf_counter()
-            self._observed.left(end, end - start)
             self._times.own += end - start
             # Others may decode meanwhile: that is no idle waiting.
             self._times.computing += min(end - start, time.process_time() - computed)
+            self._observed.left(end, end - start)
 
     def note(self, given: int) -> None:
         """Note how many rows were given since the last were read."""

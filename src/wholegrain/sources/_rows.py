@@ -3,13 +3,14 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
 from wholegrain._core.types import Indices
 from wholegrain.sources import _paths
 from wholegrain.sources._cache import BoundedCache
+from wholegrain.sources._errors import CorruptFileError, explaining
 from wholegrain.sources._handles import Handles
 from wholegrain.sources._sharded import ShardedDataSource
 
@@ -59,7 +60,7 @@ class RowsDataSource(ShardedDataSource[dict[str, Any]]):
         self._prepare()
 
     def _prepare(self) -> None:
-        self._readers = Handles(self._open, _close)
+        self._readers = Handles(self._open_again, _close)
         self._pieces: BoundedCache[Columns] = BoundedCache(self._cache_bytes)
 
     @abstractmethod
@@ -81,10 +82,25 @@ class RowsDataSource(ShardedDataSource[dict[str, Any]]):
         for reader in readers:
             reader.close()
 
+    def _open_again(self, file: int) -> PieceReader:
+        """Open a file whose pieces are known, in this process or in another."""
+        reader = self._open(file)
+        if not np.array_equal(np.cumsum(reader.piece_rows, dtype=np.int64), self._piece_ends[file]):
+            raise CorruptFileError(
+                f"{self._files[file]!r} has changed since the source was made: its rows are at"
+                " other places now. Make the source again."
+            )
+        return reader
+
     @property
     def paths(self) -> list[str]:
         """The names of the files."""
         return list(self._files)
+
+    @property
+    def _shown_paths(self) -> list[str]:
+        """Which files reports name."""
+        return self._files
 
     def __repr__(self) -> str:
         columns = "" if self._columns is None else f", columns={self._columns}"
@@ -103,7 +119,11 @@ class RowsDataSource(ShardedDataSource[dict[str, Any]]):
     def _read_one(self, file: int, position: int) -> dict[str, Any]:
         ends = self._piece_ends[file]
         piece = int(ends.searchsorted(position, side="right"))
-        return self._piece(file, piece).row(position - int(ends[piece - 1]) if piece else position)
+        columns = self._piece(file, piece)
+        try:
+            return columns.row(position - int(ends[piece - 1]) if piece else position)
+        except Exception as error:
+            self._raise_explained(error, file)
 
     def _read_many(self, file: int, positions: Indices) -> Sequence[dict[str, Any]]:
         ends = self._piece_ends[file]
@@ -113,8 +133,19 @@ class RowsDataSource(ShardedDataSource[dict[str, Any]]):
             piece = int(ends.searchsorted(positions[start], side="right"))
             stop = int(positions.searchsorted(ends[piece]))
             first = ends[piece - 1] if piece else 0
-            found.extend(self._piece(file, piece).rows(positions[start:stop] - first))
+            columns = self._piece(file, piece)
+            try:
+                found.extend(columns.rows(positions[start:stop] - first))
+            except Exception as error:
+                self._raise_explained(error, file)
         return found
+
+    def _raise_explained(self, error: Exception, file: int) -> NoReturn:
+        # It needs pyarrow, which importing this module does not.
+        from wholegrain.sources._arrow import ArrowFileError
+
+        with explaining(self._files[file], "rows", kind=ArrowFileError):
+            raise error
 
     def __getstate__(self) -> dict[str, Any]:
         return {

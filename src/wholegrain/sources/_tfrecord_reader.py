@@ -6,17 +6,16 @@ checksum of the payload. Nothing else is in a file; it may be compressed as a wh
 
 import struct
 import zlib
-from collections.abc import Callable
 
-from wholegrain._core import native
 from wholegrain.sources import _remote
-from wholegrain.sources._crc32c import checksum_of_length, payload_checksum
-from wholegrain.sources._errors import CorruptFileError
+from wholegrain.sources._crc32c import checks, checksum_of_length, payload_checksum, tfrecord_lib
+from wholegrain.sources._errors import CorruptFileError, check_memory, explained
 from wholegrain.sources._files import FileStream, open_file
 from wholegrain.sources._inflate import InflatingStream, Stream
 
 HEAD = struct.Struct("<QI")
-FOOT_BYTES = 4
+FOOT = struct.Struct("<I")
+FOOT_BYTES = FOOT.size
 OVERHEAD = HEAD.size + FOOT_BYTES
 
 # Larger blocks would be memory that is new each time, and slower than reading the file. Of a
@@ -39,6 +38,11 @@ def bad_length(path: str, offset: int) -> CorruptFileError:
         offset,
         "the checksum of the record's length is wrong, so what follows cannot be found",
     )
+
+
+def bad_payload(path: str, offset: int) -> CorruptFileError:
+    """Return the error for a record whose payload does not agree with its checksum."""
+    return corrupt(path, offset, "the checksum of the record's payload is wrong")
 
 
 def cut_off(path: str, offset: int, needed: int, found: int) -> CorruptFileError:
@@ -81,14 +85,16 @@ class _LengthsOfHeads(dict[bytes, int]):
 _lengths = _LengthsOfHeads()
 
 
-def split_records(block: bytes, at: int, count: int) -> tuple[list[bytes], int]:
+def split_records(block: bytes, at: int, count: int, check: bool) -> tuple[list[bytes], int]:
     """Return up to `count` payloads from `at` on, and where the next record begins.
 
-    It stops before a record that is not in the block as a whole, or whose length is damaged.
+    It stops before a record that is not in the block as a whole, or whose length is damaged; if
+    `check`, also before one whose payload is.
     """
     last_foot = len(block) - FOOT_BYTES
     last_head = last_foot - HEAD.size
     head_bytes, foot_bytes, lengths = HEAD.size, FOOT_BYTES, _lengths
+    checksum = payload_checksum() if check else None
     records: list[bytes] = []
     while at <= last_head and len(records) < count:
         start = at + head_bytes
@@ -96,12 +102,15 @@ def split_records(block: bytes, at: int, count: int) -> tuple[list[bytes], int]:
         stop = start + length
         if length < 0 or stop > last_foot:
             break
-        records.append(block[start:stop])
+        record = block[start:stop]
+        if checksum is not None and checksum(record) != FOOT.unpack_from(block, stop)[0]:
+            break
+        records.append(record)
         at = stop + foot_bytes
     return records, at
 
 
-_split_records = split_records if native.lib is None else native.lib.split_records
+_split_records = split_records if tfrecord_lib is None else tfrecord_lib.split_records
 
 
 class TFRecordReader:
@@ -113,14 +122,14 @@ class TFRecordReader:
     Args:
         path: A file, or the address of an object in a store. It may be compressed by gzip or
             zlib, as a whole: positions are those in the content.
-        check_payload: Whether to verify the checksums of payloads. Those of the lengths are
-            verified always.
+        check_payload: Whether to verify the checksums of payloads; by default where that is
+            cheap. Those of the lengths are verified always.
     """
 
     _reader: Stream
     _path = "<stream>"
     _block_bytes = _BLOCK_BYTES
-    _payload_checksum: Callable[[bytes], int] | None = None
+    _checks = checks(None)
 
     _content: Stream | None = None  # what is in the stream; None before the first read
     _position: int | None = 0  # of the content's next byte; None if it is not known
@@ -128,9 +137,8 @@ class TFRecordReader:
     _block_offset = 0  # of the block in the content
     _at = 0  # of the next record in the block
 
-    def __init__(self, path: str, *, check_payload: bool = False) -> None:
-        if check_payload:
-            self._payload_checksum = payload_checksum()
+    def __init__(self, path: str, *, check_payload: bool | None = None) -> None:
+        self._checks = checks(check_payload)
         if _remote.is_remote(path):
             self._block_bytes = _REMOTE_BLOCK_BYTES
         self._path = path
@@ -143,32 +151,19 @@ class TFRecordReader:
         passed over by that; after other errors there is nothing to go on with.
         """
         records = self._take_from_block(count)
-        while not records:
-            if not self._read_record():
-                return []
-            records = self._take_from_block(count)
+        if records or not self._read_record():
+            return records
+        records = self._take_from_block(count)
+        if not records:
+            # The record is there as a whole, so it is the payload.
+            offset, head = self.tell(), self._block[self._at : self._at + HEAD.size]
+            self._at += OVERHEAD + _lengths[head]
+            raise bad_payload(self._path, offset)
         return records
 
     def _take_from_block(self, count: int) -> list[bytes]:
         """Return the records that are in the block as a whole, up to the first bad one."""
-        records, at = _split_records(self._block, self._at, count)
-        if self._payload_checksum is not None:
-            return self._checked(records, self._payload_checksum)
-        self._at = at
-        return records
-
-    def _checked(self, records: list[bytes], checksum: Callable[[bytes], int]) -> list[bytes]:
-        """Move on over the records whose payloads are as they were written."""
-        for number, record in enumerate(records):
-            foot = self._at + HEAD.size + len(record)
-            expected = int.from_bytes(self._block[foot : foot + FOOT_BYTES], "little")
-            if checksum(record) != expected:
-                if number:
-                    return records[:number]
-                offset = self.tell()
-                self._at = foot + FOOT_BYTES
-                raise corrupt(self._path, offset, "the checksum of the payload is wrong")
-            self._at = foot + FOOT_BYTES
+        records, self._at = _split_records(self._block, self._at, count, self._checks)
         return records
 
     def _read_record(self) -> bool:
@@ -191,6 +186,8 @@ class TFRecordReader:
         """Read on until `needed` bytes follow in the block; return False if the file ends."""
         if len(self._block) - self._at >= needed:
             return True
+        # Once as parts, and once as a whole.
+        check_memory(2 * needed, self._path, f", record at byte {self.tell()},")
         self._drop_what_was_read()
         try:
             self._block = self._read_on(self._block, needed)
@@ -199,6 +196,9 @@ class TFRecordReader:
             if isinstance(error, (zlib.error, EOFError)):
                 problem = f"the file is compressed, and damaged ({error})"
                 raise corrupt(self._path, self._block_offset, problem) from error
+            if isinstance(error, MemoryError):
+                where = f", record at byte {self._block_offset}"
+                raise explained(error, self._path, "TFRecord", where) from error
             raise
         return len(self._block) >= needed
 
@@ -256,6 +256,24 @@ class TFRecordReader:
             self._at = at
         else:
             self._block, self._block_offset, self._at = b"", offset, 0
+
+    def is_at_record(self) -> bool:
+        """Whether a record begins where the reader stands, or the file ends there."""
+        offset = self.tell()
+        if not offset:
+            return True
+        if self._read_to(OVERHEAD):
+            return _lengths[self._block[self._at : self._at + HEAD.size]] >= 0
+        if len(self._block) > self._at or self._content is None:
+            return True  # It is cut off, which who reads it is told.
+        self._content.seek(offset - 1)
+        self._position = None
+        return bool(self._content.read(1))
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self._path
 
     def close(self) -> None:
         """Close the file. The position stays known."""

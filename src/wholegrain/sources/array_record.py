@@ -1,5 +1,6 @@
 """ArrayRecord files, read with the `array_record` library."""
 
+import contextlib
 import dataclasses
 import hashlib
 import logging
@@ -12,15 +13,19 @@ from typing import Any, NoReturn, Protocol, Self, runtime_checkable
 
 import numpy as np
 
+from wholegrain._core.interruption import is_interruption
 from wholegrain._core.types import Indices
 from wholegrain.sources import _paths
-from wholegrain.sources._errors import CorruptFileError, PathTypeError, missing_file
+from wholegrain.sources._errors import CorruptFileError, PathTypeError, explaining
+from wholegrain.sources._files import check_file
 from wholegrain.sources._handles import Handles
+from wholegrain.sources._mapping import shrunk
 from wholegrain.sources._optional import require
 from wholegrain.sources._sharded import ShardedDataSource
 
 _logger = logging.getLogger(__name__)
 _RANGE = re.compile(r"(?P<path>.*)\[(?P<start>\d+):(?P<stop>\d+)\]", re.DOTALL)
+_FORMAT = "an ArrayRecord file"
 _MOST_THREADS = 64
 # What the reader fetches at least: little from a disk, more over a network.
 _BUFFER_BYTES = 4096
@@ -57,6 +62,22 @@ class _Reader:
     close: Callable[[], None]
     group_size: int
     remote: bool
+    path: str
+    identity: tuple[int, int]  # where it lies, to tell it from a file that took its place
+    size: int
+
+    def check_empty(self, records: list[bytes]) -> list[bytes]:
+        """Return records of which some are empty, unless the file is too short to have them.
+
+        Past the end of a file that was cut off after it was opened, the library finds records
+        without content.
+        """
+        if not self.remote:
+            with contextlib.suppress(OSError):  # It was removed, and so cannot become shorter.
+                now = os.stat(self.path)
+                if (now.st_dev, now.st_ino) == self.identity and now.st_size < self.size:
+                    raise shrunk(self.path, self.size, now.st_size)
+        return records
 
 
 class ArrayRecordDataSource(ShardedDataSource[bytes]):
@@ -93,6 +114,11 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
         """The names of the files, without ranges."""
         return [part.path for part in self._parts]
 
+    @property
+    def _shown_paths(self) -> list[str]:
+        """Which files reports name."""
+        return self.paths
+
     def __repr__(self) -> str:
         digest = hashlib.sha1(usedforsecurity=False)
         for part in self._parts:
@@ -114,14 +140,15 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
 
     def _count_file(self, path: str) -> int:
         reader = self._open_file(path)
-        count: int = reader.num_records()
-        reader.close()
+        with explaining(path, _FORMAT):
+            count: int = reader.num_records()
+            reader.close()
         return count
 
     def _open_file(self, path: str) -> Any:
         remote = _paths.is_remote(path)
-        if not remote and not os.path.exists(path):
-            raise missing_file(path)
+        if not remote:
+            check_file(path)
         buffer_bytes = _REMOTE_BUFFER_BYTES if remote else _BUFFER_BYTES
         reader = self._module.ArrayRecordReader(
             path, self._options, file_reader_buffer_size=buffer_bytes
@@ -129,26 +156,27 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
         if reader.ok():
             return reader
         # A reader that could not open its file says why only when it is closed.
-        try:
+        with explaining(path, _FORMAT):
             reader.close()
-            reason = "no reason given"
-        except Exception as error:
-            reason = str(error)
-        if "No such file" in reason or "not found" in reason.lower():
-            raise missing_file(path)
-        raise CorruptFileError(
-            f"{path!r} cannot be read as an ArrayRecord file; it may be cut off or of another"
-            f" format. The reader says: {reason}"
-        )
+            raise ValueError("no reason given")
 
     def _open(self, file: int) -> _Reader:
         part = self._parts[file]
+        remote = _paths.is_remote(part.path)
+        found = None if remote else check_file(part.path)
         reader = self._open_file(part.path)
-        count = reader.num_records()
+        with explaining(part.path, _FORMAT):
+            count = reader.num_records()
         if part.stop is not None and part.stop > count:
             raise CorruptFileError(
                 f"Records {part.start} to {part.stop - 1} of {part.path!r} were asked for, but the"
                 f" file has {count} records."
+            )
+        expected = self._ends[file] - (self._ends[file - 1] if file else 0)
+        if part.stop is None and count != expected:
+            raise CorruptFileError(
+                f"{part.path!r} has changed since the source was made: it has {count} records where"
+                f" there were {expected}. Make the source again."
             )
         group_size = _group_size(part.path, reader.writer_options_string())
         if group_size > 1:
@@ -158,7 +186,15 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
                 part.path,
                 group_size,
             )
-        return _Reader(reader.read, reader.close, group_size, _paths.is_remote(part.path))
+        return _Reader(
+            reader.read,
+            reader.close,
+            group_size,
+            remote,
+            part.path,
+            (found.st_dev, found.st_ino) if found else (0, 0),
+            found.st_size if found else 0,
+        )
 
     def _read_one(self, file: int, position: int) -> bytes:
         reader = self._readers.get(file)
@@ -166,9 +202,10 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
         try:
             # Of the reader's two forms, the list `read([position])` takes time proportional to
             # the number of records in the file; the range does not.
-            return reader.read(position, position + 1)[0]
+            record = reader.read(position, position + 1)[0]
         except Exception as error:
             self._raise_unreadable(file, position, error)
+        return record or reader.check_empty([record])[0]
 
     def _read_many(self, file: int, positions: Indices) -> Sequence[bytes]:
         part = self._parts[file]
@@ -179,17 +216,23 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
         try:
             if reader.remote:
                 # Over a network the list form, which reads in parallel, makes up for its cost.
-                return read(positions.tolist())
-            if reader.group_size > 1:
-                return _read_groups(reader, positions)
-            # One read for each: a range over several groups is slower than its records alone.
-            return [read(position, position + 1)[0] for position in positions.tolist()]
-        except Exception:
+                records = read(positions.tolist())
+            elif reader.group_size > 1:
+                records = _read_groups(reader, positions)
+            else:
+                # One read for each: a range over several groups is slower than its records alone.
+                records = [read(position, position + 1)[0] for position in positions.tolist()]
+        except Exception as error:
+            if is_interruption(error):
+                raise
             # Read again one by one, to learn which record it is.
             start = part.start
             return [self._read_one(file, position - start) for position in positions.tolist()]
+        return records if all(records) else reader.check_empty(records)
 
     def _raise_unreadable(self, file: int, position: int, error: Exception) -> NoReturn:
+        if is_interruption(error):
+            raise error
         raise CorruptFileError(
             f"Record {position} of {self._parts[file].path!r} cannot be read; the file may be"
             f" damaged, or have changed since it was opened. The reader says: {error}"

@@ -1,10 +1,12 @@
 """Arrow files and Hugging Face datasets as a source: rows by position."""
 
+import errno
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.types import Indices
+from wholegrain.sources._errors import FolderError
 from wholegrain.sources._optional import require
 from wholegrain.sources._rows import RowsDataSource
 
@@ -40,14 +42,16 @@ class ArrowDataSource(RowsDataSource):
         self._dataset: Any = None
         if isinstance(data, (str, bytes, os.PathLike, list, tuple)):
             require("pyarrow", extra="arrow", purpose=f"`{type(self).__name__}`")
+            _check_no_dataset(data)
             self._use_files(data)
-        elif hasattr(data, "__getitem__") and hasattr(data, "column_names"):
+        elif hasattr(data, "__getitem__") and hasattr(data, "__len__") and _has_rows(data):
             self._dataset = data if columns is None else data.select_columns(self._columns)
             self._set_counts([len(data)])
         else:
             raise TypeError(
-                f"`{type(self).__name__}` needs paths or a Hugging Face dataset, but got {data!r}"
-                f" of type {type(data).__name__}."
+                f"`{type(self).__name__}` needs paths or a Hugging Face dataset with rows in any"
+                f" order, but got {type(data).__name__}. Load a dataset without `streaming=True`,"
+                " and give one of its splits."
             )
 
     def _open(self, file: int) -> "ArrowFileReader":
@@ -75,3 +79,21 @@ class ArrowDataSource(RowsDataSource):
             return [self._dataset[position] for position in positions.tolist()]
         rows: Sequence[dict[str, Any]] = self._dataset.__getitems__(positions.tolist())
         return rows
+
+
+def _has_rows(data: Any) -> bool:
+    """Return whether it is a dataset, and not a dict of its splits, which names columns too."""
+    return hasattr(data, "column_names") and not isinstance(data, dict)
+
+
+def _check_no_dataset(data: Any) -> None:
+    if isinstance(data, (str, bytes, os.PathLike)):
+        folder = os.fsdecode(data)
+        names = ("state.json", "dataset_dict.json")
+        if any(os.path.exists(os.path.join(folder, name)) for name in names):
+            raise FolderError(
+                errno.EISDIR,
+                "It is a folder that a Hugging Face dataset was saved to; give"
+                " `datasets.load_from_disk(...)` of it",
+                folder,
+            )

@@ -1,13 +1,18 @@
 """Bagz files, read with the `bagz` library."""
 
+import contextlib
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from wholegrain._core.interruption import is_interruption
 from wholegrain._core.types import Indices
 from wholegrain.sources import _paths
-from wholegrain.sources._errors import CorruptFileError, missing_file
+from wholegrain.sources._errors import CorruptFileError, explaining
+from wholegrain.sources._files import check_file
 from wholegrain.sources._handles import Handles
+from wholegrain.sources._mapping import shrunk
 from wholegrain.sources._optional import require
 from wholegrain.sources._sharded import ShardedDataSource
 
@@ -29,7 +34,7 @@ class BagzDataSource(ShardedDataSource[bytes]):
     def __init__(self, paths: _paths.Paths) -> None:
         self._library = _library()
         self._files = _paths.expand_all(paths, of=type(self).__name__)
-        self._readers: Handles[Any] = Handles(self._open, _close)
+        self._readers: Handles[_Reader] = Handles(self._open, _close)
         with ThreadPoolExecutor(min(_MOST_THREADS, len(self._files))) as pool:
             self._set_counts(list(pool.map(self._count, range(len(self._files)))))
 
@@ -38,30 +43,43 @@ class BagzDataSource(ShardedDataSource[bytes]):
         """The names of the files."""
         return list(self._files)
 
+    @property
+    def _shown_paths(self) -> list[str]:
+        """Which files reports name."""
+        return self._files
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({_paths.summary(self._files)}, len={len(self)})"
 
     def _count(self, file: int) -> int:
-        return len(self._open(file))
+        return len(self._open_file(self._files[file]).records)
 
-    def _open(self, file: int) -> Any:
-        path = self._files[file]
+    def _open(self, file: int) -> "_Reader":
+        reader = self._open_file(self._files[file])
+        expected = self._ends[file] - (self._ends[file - 1] if file else 0)
+        if len(reader.records) != expected:
+            raise CorruptFileError(
+                f"{self._files[file]!r} has changed since the source was made: it has"
+                f" {len(reader.records)} records where there were {expected}. Make the source"
+                " again."
+            )
+        return reader
+
+    def _open_file(self, path: str) -> "_Reader":
         if "," in path:
             raise ValueError(f"The `bagz` library cannot open {path!r}: its name has a comma.")
-        try:
-            return self._library.Reader(path)
-        except FileNotFoundError as error:
-            raise missing_file(path) from error
-        except (ValueError, RuntimeError, OSError) as error:
-            raise CorruptFileError(
-                f"{path!r} cannot be read as a Bagz file; it may be cut off or of another format."
-                f" The reader says: {error}"
-            ) from error
+        found = None if _paths.is_remote(path) else check_file(path)
+        with explaining(path, "a Bagz file"):
+            return _Reader(path, self._library.Reader(path), found)
 
     def _read_one(self, file: int, position: int) -> bytes:
+        reader = self._readers.get(file)
+        reader.check()
         try:
-            record: bytes = self._readers.get(file)[position]
-        except (ValueError, RuntimeError, OSError, IndexError) as error:
+            record: bytes = reader.records[position]
+        except Exception as error:
+            if is_interruption(error):
+                raise
             raise CorruptFileError(
                 f"Record {position} of {self._files[file]!r} cannot be read; the file may be"
                 f" damaged, or have changed since it was opened. The reader says: {error}"
@@ -71,9 +89,13 @@ class BagzDataSource(ShardedDataSource[bytes]):
     def _read_many(self, file: int, positions: Indices) -> Sequence[bytes]:
         # The library's own reads of many records are slower than as many single ones.
         reader = self._readers.get(file)
+        reader.check()
+        records = reader.records
         try:
-            return [reader[position] for position in positions.tolist()]
-        except (ValueError, RuntimeError, OSError, IndexError):
+            return [records[position] for position in positions.tolist()]
+        except Exception as error:
+            if is_interruption(error):
+                raise
             return [self._read_one(file, position) for position in positions.tolist()]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -86,9 +108,30 @@ class BagzDataSource(ShardedDataSource[bytes]):
         self._readers = Handles(self._open, _close)
 
 
+class _Reader:
+    """An open file, which the library has mapped into memory."""
+
+    def __init__(self, path: str, records: Any, found: os.stat_result | None) -> None:
+        self._path = path
+        self.records = records
+        self._found = found
+
+    def check(self) -> None:
+        """Raise if the file has become shorter: the system ends processes that touch the rest.
+
+        Whoever cuts off the file between this look and the read still does that.
+        """
+        found = self._found
+        if found is not None:
+            with contextlib.suppress(OSError):  # It was removed, and so cannot become shorter.
+                now = os.stat(self._path)
+                if os.path.samestat(now, found) and now.st_size < found.st_size:
+                    raise shrunk(self._path, found.st_size, now.st_size)
+
+
 def _library() -> Any:
     return require("bagz", extra="bagz", purpose="`BagzDataSource`")
 
 
-def _close(reader: Any) -> None:
+def _close(reader: _Reader) -> None:
     """Do nothing: the file is closed when nothing refers to the reader."""

@@ -10,7 +10,7 @@ from typing import SupportsIndex
 
 from wholegrain._core.types import Indices
 from wholegrain.sources import _paths, _remote
-from wholegrain.sources._errors import missing_file, out_of_range
+from wholegrain.sources._errors import missing_file, out_of_range, unreadable
 from wholegrain.sources._sharded import as_indices
 from wholegrain.sources.protocol import RandomAccessDataSource
 
@@ -71,6 +71,8 @@ class FolderDataSource(RandomAccessDataSource[bytes]):
                 return file.readall()
         except FileNotFoundError as error:
             raise missing_file(path, "The file was removed after it was listed") from error
+        except OSError as error:
+            raise unreadable(path, error) from error
 
     def __getitems__(self, indices: Sequence[SupportsIndex] | Indices) -> list[bytes]:
         """Return the files at `indices`, in that order."""
@@ -79,6 +81,11 @@ class FolderDataSource(RandomAccessDataSource[bytes]):
             with ThreadPoolExecutor(min(_MOST_THREADS, len(positions))) as pool:
                 return list(pool.map(self.__getitem__, positions))
         return [self[position] for position in positions]
+
+    @property
+    def _shown_paths(self) -> list[str]:
+        """Which files reports name."""
+        return [f"{self._root}/{self._pattern}"]
 
     def __repr__(self) -> str:
         digest = hashlib.sha1("\0".join(self._names).encode(), usedforsecurity=False)

@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.rows import Row, Rows
+from wholegrain._core.state import number_of, wrong_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
-from wholegrain._graph.iterator import DatasetIterator, closed_error
+from wholegrain._graph.iterator import DatasetIterator, StageIterator, closed_error
 from wholegrain._graph.kinds import IterNode
 from wholegrain._graph.nodes import InterleaveIterDataset
 from wholegrain._graph.stage import Stage
 from wholegrain.sources import _paths
-from wholegrain.sources._errors import missing_file
+from wholegrain.sources._files import check_file
 from wholegrain.sources._optional import require
 from wholegrain.sources._row_times import TIMED_ROWS, RowTimes
 
@@ -70,6 +71,11 @@ class ParquetIterDataset(IterNode[Row]):
         self._group_slices: tuple[slice, ...] = ()
         self._is_one_file = len(self._paths) == 1
 
+    @property
+    def _shown_paths(self) -> list[str]:
+        """Which files reports name."""
+        return self._paths
+
     def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
         """Keep a part of the files: how a worker's copy gets its share.
 
@@ -92,7 +98,7 @@ class ParquetIterDataset(IterNode[Row]):
         return InterleaveIterDataset(files, cycle_length=_CYCLE_LENGTH)
 
 
-class ParquetDatasetIterator(Rows, DatasetIterator[Row]):
+class ParquetDatasetIterator(Rows, StageIterator[Row]):
     """A position in a Parquet file, which is opened for the first row."""
 
     keeps_time_alone = True
@@ -101,8 +107,8 @@ class ParquetDatasetIterator(Rows, DatasetIterator[Row]):
         self, path: str, read_kwargs: dict[str, Any], group_slices: Sequence[slice] = ()
     ) -> None:
         super().__init__()
-        if not _paths.is_remote(path) and not os.path.exists(path):
-            raise missing_file(path)
+        if not _paths.is_remote(path):
+            check_file(path)
         self._path = path
         self._read_kwargs = read_kwargs
         self._group_slices = group_slices
@@ -112,7 +118,8 @@ class ParquetDatasetIterator(Rows, DatasetIterator[Row]):
         self._times: RowTimes | None = None  # if the run consists of nothing but these rows
         # The next row is row `_first + rows_given` of a row group, or the first of the next one
         # that has any.
-        self._stand_at(_sliced(range(sys.maxsize), group_slices)[0], 0)
+        self._first_group = _sliced(range(sys.maxsize), group_slices)[0]
+        self._stand_at(self._first_group, 0)
 
     def _stand_at(self, group: int, index: int) -> None:
         self._group, self._first = group, index
@@ -135,8 +142,10 @@ class ParquetDatasetIterator(Rows, DatasetIterator[Row]):
         return True  # By row groups: that single rows are run ahead as well would only cost.
 
     def put_back(self, count: int) -> None:
-        # Made anew, because a transformation that failed may have changed them.
         self._stand_at(self._group, self._index - count)
+
+    def pass_over(self, count: int) -> None:
+        self._stand_at(self._group, self._index + count)
 
     def take_stacked(self, count: int) -> Row | None:
         """Return the next `count` rows stacked, out of columns, or None if that is not possible."""
@@ -235,7 +244,20 @@ class ParquetDatasetIterator(Rows, DatasetIterator[Row]):
     def get_state(self) -> State:
         return {"row_group": self._group, "index_within_row_group": self._index}
 
-    def set_state(self, state: State) -> None:
+    def check_state(self, state: State) -> None:
+        group = number_of(state, "row_group", self)
+        index = number_of(state, "index_within_row_group", self)
+        if self._closed or (group, index) == (self._first_group, 0):
+            return
+        if self._reader is None:
+            self._reader = self._open()
+        rows = self._reader.piece_rows
+        if group not in self._groups or index > rows[group]:
+            raise wrong_state(
+                self, f"there is no row {index} in {self._path!r}, row group {group} of {len(rows)}"
+            )
+
+    def go_to(self, state: State) -> None:
         group = operator.index(state["row_group"])
         index = operator.index(state["index_within_row_group"])
         if group != self._group:

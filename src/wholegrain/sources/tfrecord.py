@@ -1,8 +1,8 @@
 """TFRecord files as a source: an index of their records, and reads by position."""
 
-import mmap
-import os
-from collections.abc import Callable, Sequence
+import contextlib
+import dataclasses
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,10 +10,11 @@ import numpy as np
 
 from wholegrain._core.types import Indices
 from wholegrain.sources import _paths
-from wholegrain.sources._crc32c import checksum_of_length, payload_checksum
+from wholegrain.sources._crc32c import checks, checksum_of_length, payload_checksum, tfrecord_lib
 from wholegrain.sources._errors import CorruptFileError
-from wholegrain.sources._files import LocalFile, RandomFile, open_file
+from wholegrain.sources._files import LocalFile, RemoteFile, open_file
 from wholegrain.sources._handles import Handles
+from wholegrain.sources._mapping import MappedFile, shrunk
 from wholegrain.sources._sharded import ShardedDataSource
 from wholegrain.sources._tfrecord_reader import (
     FOOT_BYTES,
@@ -39,69 +40,66 @@ class TFRecordDataSource(ShardedDataSource[bytes]):
     Args:
         paths: A file, or a sequence of files; each a path, a glob pattern, a sharded name such
             as `"train.tfrecord@16"`, or the address of objects in a store, `"s3://..."`.
-        check_payload: Whether to verify the checksum of each record that is read. The checksums
-            of the lengths are always verified, when the index is made.
+        check_payload: Whether to verify the checksum of each record that is read. By default it
+            is, where wholegrain's extension or `google-crc32c` is installed. The checksums of the
+            lengths are always verified, when the index is made.
 
     Example:
         >>> source = TFRecordDataSource("data/train-*.tfrecord")
         >>> ds = wg.MapDataset.source(source).shuffle(seed=1).map(parse)
     """
 
-    def __init__(self, paths: _paths.Paths, *, check_payload: bool = False) -> None:
+    def __init__(self, paths: _paths.Paths, *, check_payload: bool | None = None) -> None:
         self._files = _paths.expand_all(paths, of=type(self).__name__)
         self._check_payload = check_payload
-        with ThreadPoolExecutor(min(_MOST_THREADS, len(self._files))) as pool:
-            index = list(pool.map(_index_of, self._files))
-        self._starts = [starts for starts, _ in index]
-        self._lengths = [lengths for _, lengths in index]
-        self._set_counts([len(starts) for starts in self._starts])
         self._prepare()
+        with ThreadPoolExecutor(min(_MOST_THREADS, len(self._files))) as pool:
+            self._indexes = list(pool.map(_index_of, self._files))
+        self._set_counts([len(index.starts) for index in self._indexes])
 
     def _prepare(self) -> None:
-        self._checksum = payload_checksum() if self._check_payload else None
-        self._handles: Handles[_MappedFile | _RemoteRecords] = Handles(self._open, _close)
+        self._checks = checks(self._check_payload)
+        self._handles: Handles[_MappedRecords | _RemoteRecords] = Handles(self._open, _close)
 
     @property
     def paths(self) -> list[str]:
         """The names of the files."""
         return list(self._files)
 
+    @property
+    def _shown_paths(self) -> list[str]:
+        """Which files reports name."""
+        return self._files
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({_paths.summary(self._files)}, len={len(self)})"
 
-    def _open(self, file: int) -> "_MappedFile | _RemoteRecords":
-        path = self._files[file]
-        starts, lengths = self._starts[file], self._lengths[file]
-        needed = int(starts[-1] + lengths[-1]) + FOOT_BYTES
+    def _open(self, file: int) -> "_MappedRecords | _RemoteRecords":
+        path, index = self._files[file], self._indexes[file]
         opened = open_file(path)
-        if opened.size < needed:
-            raise _shrunk(path, needed, opened.size)
-        return _MappedFile(opened) if isinstance(opened, LocalFile) else _RemoteRecords(opened)
+        if opened.size < index.size:
+            raise shrunk(path, index.size, opened.size)
+        if _identity(opened) != index.identity and not index.is_of(_scan(opened)):
+            raise CorruptFileError(
+                f"{path!r} has changed since the source was made: its records are at other places"
+                " now. Make the source again."
+            )
+        return _MappedRecords(opened) if isinstance(opened, LocalFile) else _RemoteRecords(opened)
 
     def _read_one(self, file: int, position: int) -> bytes:
-        start, length = int(self._starts[file][position]), int(self._lengths[file][position])
-        return self._checked(file, [start], self._handles.get(file).read([start], [length]))[0]
+        return self._read_many(file, np.array([position]))[0]
 
     def _read_many(self, file: int, positions: Indices) -> Sequence[bytes]:
-        starts = self._starts[file][positions].tolist()
-        lengths = self._lengths[file][positions].tolist()
-        return self._checked(file, starts, self._handles.get(file).read(starts, lengths))
-
-    def _checked(self, file: int, starts: list[int], payloads: list[bytes]) -> list[bytes]:
-        if self._checksum is None:
-            return payloads
-        ends = [start + len(payload) for start, payload in zip(starts, payloads, strict=True)]
-        feet = self._handles.get(file).read(ends, [FOOT_BYTES] * len(ends))
-        for start, payload, foot in zip(starts, payloads, feet, strict=True):
-            if int.from_bytes(foot, "little") != self._checksum(payload):
-                offset = start - HEAD.size
-                record = int(self._starts[file].searchsorted(start))
-                problem = f"the checksum of record {record} is wrong"
-                raise corrupt(self._files[file], offset, problem)
+        index = self._indexes[file]
+        starts, lengths = index.starts[positions], index.lengths[positions]
+        payloads, bad = self._handles.get(file).read(starts, lengths, self._checks)
+        if bad >= 0:
+            problem = f"the checksum of record {positions[bad]} is wrong"
+            raise corrupt(self._files[file], int(starts[bad]) - HEAD.size, problem)
         return payloads
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("_files", "_check_payload", "_starts", "_lengths", "_ends")
+        names = ("_files", "_check_payload", "_indexes", "_ends")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -109,68 +107,102 @@ class TFRecordDataSource(ShardedDataSource[bytes]):
         self._prepare()
 
 
-class _MappedFile:
-    """A local file in memory: no call to the system for a record."""
+class _MappedRecords:
+    """The records of a local file in memory: no call to the system for a record."""
 
     def __init__(self, file: LocalFile) -> None:
-        self._file = file
-        self._map = mmap.mmap(file.fileno(), file.size, access=mmap.ACCESS_READ)
+        self._file = MappedFile(file)
+        file.close()
 
-    def read(self, starts: list[int], lengths: list[int]) -> list[bytes]:
-        # Touching memory past the end of a file that has shrunk would end the process.
-        size = os.fstat(self._file.fileno()).st_size
-        if size < self._file.size:
-            raise _shrunk(self._file.path, self._file.size, size)
-        data = self._map
-        pairs = zip(starts, lengths, strict=True)
-        return [data[start : start + length] for start, length in pairs]
-
-    def close(self) -> None:
-        self._map.close()
-        self._file.close()
+    def read(self, starts: Indices, lengths: Indices, check: bool) -> tuple[list[bytes], int]:
+        """Return payloads, and the number of the first bad one; -1 if there is none."""
+        self._file.check()
+        data: Any = self._file.memory
+        if tfrecord_lib is not None:
+            return tfrecord_lib.take_records(data, starts, lengths, check)
+        pairs = zip(starts.tolist(), lengths.tolist(), strict=True)
+        payloads = [data[start : start + length] for start, length in pairs]
+        if not check:
+            return payloads, -1
+        stops = (starts + lengths).tolist()
+        return payloads, _first_bad(payloads, [data[stop : stop + FOOT_BYTES] for stop in stops])
 
 
 class _RemoteRecords:
     """An object in a store: the parts asked for are fetched at the same time."""
 
-    def __init__(self, file: RandomFile) -> None:
+    def __init__(self, file: RemoteFile) -> None:
         self._file = file
 
-    def read(self, starts: list[int], lengths: list[int]) -> list[bytes]:
-        return self._file.read_ranges(starts, lengths)
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def _close(opened: _MappedFile | _RemoteRecords) -> None:
-    opened.close()
-
-
-def _shrunk(path: str, needed: int, found: int) -> CorruptFileError:
-    return CorruptFileError(
-        f"{path!r} has become shorter since it was indexed: {found} bytes where there were"
-        f" {needed}. Make the source again."
-    )
+    def read(self, starts: Indices, lengths: Indices, check: bool) -> tuple[list[bytes], int]:
+        """Return payloads, and the number of the first bad one; -1 if there is none."""
+        wanted = (lengths + FOOT_BYTES).tolist()
+        parts = self._file.read_ranges(starts.tolist(), wanted)
+        for part, start, length in zip(parts, starts.tolist(), wanted, strict=True):
+            if len(part) < length:
+                raise shrunk(self._file.path, start + length, start + len(part))
+        payloads = [part[:-FOOT_BYTES] for part in parts]
+        return payloads, _first_bad(payloads, [p[-FOOT_BYTES:] for p in parts]) if check else -1
 
 
-def _index_of(path: str) -> tuple[Indices, Indices]:
+def _first_bad(payloads: list[bytes], feet: list[bytes]) -> int:
+    checksum = payload_checksum()
+    for number, (payload, foot) in enumerate(zip(payloads, feet, strict=True)):
+        if int.from_bytes(foot, "little") != checksum(payload):
+            return number
+    return -1
+
+
+def _close(opened: _MappedRecords | _RemoteRecords) -> None:
+    """Do nothing: the file is let go when nothing refers to its memory."""
+
+
+# What tells a file from another one at the same path: of a local file where it lies, when it was
+# changed and how long it is; of an object in a store its length.
+_Identity = tuple[int, ...]
+
+
+def _identity(file: LocalFile | RemoteFile) -> _Identity:
+    if isinstance(file, RemoteFile):
+        return (file.size,)
+    found = file.stat()
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+@dataclasses.dataclass(frozen=True)
+class _Index:
+    """Where the payloads of a file start, and how long they are."""
+
+    identity: _Identity
+    starts: Indices
+    lengths: Indices
+
+    @property
+    def size(self) -> int:
+        """How long the file is at least."""
+        return int(self.starts[-1] + self.lengths[-1]) + FOOT_BYTES if len(self.starts) else 0
+
+    def is_of(self, other: "tuple[Indices, Indices]") -> bool:
+        """Return whether a file with the same path, of another time or machine, is the same."""
+        starts, lengths = other
+        return np.array_equal(self.starts, starts) and np.array_equal(self.lengths, lengths)
+
+
+def _index_of(path: str) -> _Index:
+    with contextlib.closing(open_file(path)) as file:
+        return _Index(_identity(file), *_scan(file))
+
+
+def _scan(file: LocalFile | RemoteFile) -> tuple[Indices, Indices]:
     """Return where the payloads of a file start, and how long they are."""
-    file = open_file(path)
-    try:
-        compression = compression_of(file.read(0, HEAD.size))
-        if compression is not None:
-            raise CorruptFileError(
-                f"{path!r} is compressed by {compression}, and cannot be read in any order."
-                " Decompress it, or read it in order with"
-                " `wholegrain.experimental.TFRecordIterDataset`."
-            )
-        return _scan(path, file.size, file.read)
-    finally:
-        file.close()
-
-
-def _scan(path: str, size: int, read: Callable[[int, int], bytes]) -> tuple[Indices, Indices]:
+    path, size, read = file.path, file.size, file.read
+    compression = compression_of(read(0, HEAD.size))
+    if compression is not None:
+        raise CorruptFileError(
+            f"{path!r} is compressed by {compression}, and cannot be read in any order."
+            " Decompress it, or read it in order with"
+            " `wholegrain.experimental.TFRecordIterDataset`."
+        )
     starts: list[int] = []
     lengths: list[int] = []
     offset = 0

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import operator
 import os
+from collections.abc import Sequence
 from typing import Any, Self
 
+from wholegrain._core.state import number_of, wrong_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
-from wholegrain._graph.iterator import DatasetIterator, closed_error
+from wholegrain._graph.iterator import DatasetIterator, StageIterator, closed_error
 from wholegrain._graph.kinds import IterNode
 from wholegrain._graph.stage import Stage
 from wholegrain.sources import _paths
@@ -27,8 +29,9 @@ class TFRecordIterDataset(IterNode[bytes]):
 
     Args:
         path: A path, or the address of an object in a store, `"s3://..."`.
-        check_payload: Whether to verify the checksums of the payloads. Those of the lengths are
-            verified always.
+        check_payload: Whether to verify the checksums of the payloads. By default they are,
+            where wholegrain's extension or `google-crc32c` is installed. Those of the lengths
+            are verified always.
 
     Example:
         >>> files = wg.MapDataset.source(["a.tfrecord", "b.tfrecord"])
@@ -38,16 +41,21 @@ class TFRecordIterDataset(IterNode[bytes]):
 
     _stage = Stage(fixed=("path",), free=("check_payload",))
 
-    def __init__(self, path: str | os.PathLike[str], *, check_payload: bool = False) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, check_payload: bool | None = None) -> None:
         super().__init__()
         self._path = _paths.to_text(path)
         self._check_payload = check_payload
+
+    @property
+    def _shown_paths(self) -> list[str]:
+        """Which files reports name."""
+        return [self._path]
 
     def open(self) -> DatasetIterator[bytes]:
         return TFRecordDatasetIterator(self._path, check_payload=self._check_payload)
 
 
-class TFRecordDatasetIterator(DatasetIterator[bytes]):
+class TFRecordDatasetIterator(StageIterator[bytes]):
     """A position in a TFRecord file.
 
     A subclass may set `_reader` instead of calling `__init__`.
@@ -55,9 +63,10 @@ class TFRecordDatasetIterator(DatasetIterator[bytes]):
 
     _reader: TFRecordReader
     _closed = False
-    # What the last `take` gave: how many records, and where the first of them begins.
-    _taken = 0
+    # What the last `take` gave, where the first of them begins, and how many were not put back.
+    _taken: Sequence[bytes] = ()
     _taken_from = 0
+    _taken_count = 0
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         # Here, for subclasses that have an `__init__` of their own.
@@ -65,7 +74,7 @@ class TFRecordDatasetIterator(DatasetIterator[bytes]):
         iterator._ahead = []
         return iterator
 
-    def __init__(self, path: str, *, check_payload: bool = False) -> None:
+    def __init__(self, path: str, *, check_payload: bool | None = None) -> None:
         super().__init__()
         self._ahead: list[bytes]  # records that follow, the next one last
         self._reader = TFRecordReader(path, check_payload=check_payload)
@@ -90,10 +99,10 @@ class TFRecordDatasetIterator(DatasetIterator[bytes]):
     def take(self, count: int) -> list[bytes]:
         self._check_open()
         if self._ahead:
-            self._go_to(self._offset())
+            self._seek(self._offset())
         self._taken_from = self._reader.tell()
         records = self._reader.take(count)
-        self._taken = len(records)
+        self._taken, self._taken_count = tuple(records), len(records)
         return records
 
     @property
@@ -101,10 +110,12 @@ class TFRecordDatasetIterator(DatasetIterator[bytes]):
         return True
 
     def put_back(self, count: int) -> None:
-        self._taken -= count
-        self._reader.seek(self._taken_from)
-        if self._taken:
-            self._reader.take(self._taken)
+        self.pass_over(-count)
+
+    def pass_over(self, count: int) -> None:
+        self._taken_count += count
+        passed = self._taken[: self._taken_count]
+        self._reader.seek(self._taken_from + sum(OVERHEAD + len(record) for record in passed))
 
     @property
     def moves_at_end(self) -> bool:
@@ -114,15 +125,21 @@ class TFRecordDatasetIterator(DatasetIterator[bytes]):
         ahead = sum(OVERHEAD + len(record) for record in self._ahead)
         return self._reader.tell() - ahead
 
-    def _go_to(self, offset: int) -> None:
+    def _seek(self, offset: int) -> None:
         self._reader.seek(offset)
         self._ahead = []
 
     def get_state(self) -> State:
         return {"reader_offset": self._offset()}
 
-    def set_state(self, state: State) -> None:
-        self._go_to(operator.index(state["reader_offset"]))
+    def check_state(self, state: State) -> None:
+        number_of(state, "reader_offset", self)
+
+    def go_to(self, state: State) -> None:
+        offset = operator.index(state["reader_offset"])
+        self._seek(offset)
+        if not self._closed and not self._reader.is_at_record():
+            raise wrong_state(self, f"in {self._reader.path!r} no record begins at byte {offset}")
 
     def _check_open(self) -> None:
         if self._closed:
@@ -131,5 +148,5 @@ class TFRecordDatasetIterator(DatasetIterator[bytes]):
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._go_to(self._offset())
+            self._seek(self._offset())
             self._reader.close()

@@ -12,9 +12,10 @@ import cloudpickle  # type: ignore[import-untyped]
 import wholegrain as wg
 from wholegrain._cli.check import captures, elsewhere
 from wholegrain._cli.console import Console, size_text
-from wholegrain._cli.errors import one_line
+from wholegrain._cli.errors import one_line, with_place
 from wholegrain._cli.pipelines import describe, load_pipeline
 from wholegrain._core.difference import difference
+from wholegrain._graph import epochs
 from wholegrain.testing import check_resume
 
 _GOOD, _WARNING, _FAILED = "ok", "warning", "failed"
@@ -81,7 +82,7 @@ def _findings(pipeline: Any, arguments: argparse.Namespace) -> Iterator[Finding]
     try:
         elements = _first_elements(pipeline, arguments.elements)
     except Exception as error:
-        yield Finding("reading", _FAILED, f"An element could not be read: {one_line(error)}")
+        yield Finding("reading", _FAILED, f"An element could not be read: {with_place(error)}")
         return
     if not elements:
         yield Finding("reading", _WARNING, "It has no elements.")
@@ -124,12 +125,13 @@ def _check_captures(dataset: Any) -> Finding:
 
 
 def _first_elements(pipeline: Any, count: int) -> list[Any]:
-    it = iter(pipeline)
-    try:
-        # A copy: the next element may be made in the same memory.
-        return [cloudpickle.loads(cloudpickle.dumps(element)) for element in islice(it, count)]
-    finally:
-        it.close()
+    with epochs.meant():
+        it = iter(pipeline)
+        try:
+            # A copy: the next element may be made in the same memory.
+            return [cloudpickle.loads(cloudpickle.dumps(element)) for element in islice(it, count)]
+        finally:
+            it.close()
 
 
 def _check_again(pipeline: Any, elements: list[Any]) -> Finding:

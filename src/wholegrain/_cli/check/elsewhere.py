@@ -16,7 +16,7 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
-from wholegrain._cli.errors import one_line
+from wholegrain._cli.errors import with_place
 from wholegrain._cli.pipelines import load_pipeline
 
 _TIMEOUT_S = 300.0
@@ -78,7 +78,7 @@ def tell_elements(spec: str, count: str, path: str) -> None:
         elements = cloudpickle.dumps([_kept(element) for element in islice(it, int(count))])
         it.close()
     except Exception as problem:
-        error = one_line(problem)
+        error = with_place(problem)
     content = (error, pickle.loads(elements) if elements else [])
     Path(path).write_bytes(cloudpickle.dumps(content))
 

@@ -6,7 +6,6 @@ its workers are the processes.
 
 import argparse
 import contextlib
-import fcntl
 import os
 import threading
 import time
@@ -18,7 +17,7 @@ import wholegrain as wg
 from wholegrain._cli.console import Console, Progress, progress, size_text, time_text
 from wholegrain._cli.convert import mapping
 from wholegrain._cli.convert import plan as plans
-from wholegrain._cli.convert.files import empty, remove, remove_temporary_files, sync_folder
+from wholegrain._cli.convert.files import sync_folder
 from wholegrain._cli.convert.plan import Plan
 from wholegrain._cli.convert.reading import open_reader, shared_reader
 from wholegrain._cli.convert.shards import (
@@ -28,6 +27,7 @@ from wholegrain._cli.convert.shards import (
     files_folder,
     new_progress,
 )
+from wholegrain._cli.convert.work import Stage, WorkFolder
 from wholegrain._cli.errors import BadInput
 from wholegrain._cli.formats import Format, find, format_of_name
 
@@ -47,14 +47,14 @@ def _convert(arguments: argparse.Namespace) -> int:
     started = time.perf_counter()
     request = _Request(arguments)
     shared_reader.cache_clear()  # the files may have changed since this process read them
-    with _locked(request.destination):
+    with request.work.locked():
         if request.was_finished():
             console.line(f"{request.destination} was finished before.")
             return 0
         plan, is_new = request.plan()
         if plan.rows == "bytes" and plan.source.format is Format.FOLDER and not _keeps_names(plan):
             console.line(f"Note: names of files are not kept in {plan.format}.", "yellow")
-        remove_temporary_files(plan.work)
+        request.work.remove_temporary_files()
         todo = [shard.number for shard in plan.shards if not _is_done(plan, shard.number)]
         if not is_new:
             done = len(plan.shards) - len(todo)
@@ -67,6 +67,9 @@ def _convert(arguments: argparse.Namespace) -> int:
                 console.line(f"Verification failed: {problem} Nothing was put in place.", "red")
                 return 1
         _put_in_place(plan)
+        if request.work.path.exists():
+            note = f"Note: {str(request.work.path)!r} stays, for files that are not of convert."
+            console.line(note, "yellow")
     took = time.perf_counter() - started
     _tell(console, plan, arguments.verify, took)
     return 0
@@ -102,6 +105,7 @@ class _Request:
         parent = Path(self.destination).absolute().parent
         if not parent.is_dir():
             raise BadInput(f"There is no folder {str(parent)!r} to write to.")
+        self.work = WorkFolder(self.destination)
         self._asked_rows: str = arguments.rows
         self._force: bool = arguments.force
         self.source = find(arguments.source)
@@ -110,38 +114,53 @@ class _Request:
 
     def was_finished(self) -> bool:
         """Return whether an earlier run was killed when all was in place; tidy up after it."""
-        finished = plans.finished_folder(self.destination)
-        is_there = finished.is_dir()
-        remove(finished)
-        return is_there and not self._force
+        if self.work.stage is not Stage.FINISHED:
+            return False
+        self.work.clear()
+        self.work.enter(Stage.WRITING)
+        return not self._force
 
     def plan(self) -> tuple[Plan, bool]:
         """Return what to do, and if that is new."""
         request = plans.request_of(
             self.source, self.destination, self._to, self._shards, self._asked_rows
         )
-        work = plans.work_folder(self.destination)
         if self._force:
-            empty(work)
+            self._start_anew()
         earlier = plans.load_plan(self.destination)
         if earlier is not None:
             plans.check_same_request(earlier, request)
             return earlier, False
         new = self._new_plan(request)
-        there = [path for path in _places(new) if os.path.lexists(path)]
-        for path in there:
-            if any(os.path.exists(file) and path.samefile(file) for file in self.source.files):
-                raise BadInput(f"{str(path)!r} is what is read; write to another place.")
-        if there and not self._force:
-            raise BadInput(f"{str(there[0])!r} is there already. Overwrite it with --force.")
-        for path in there:
-            remove(path)
-        empty(work)
+        for path in filter(os.path.lexists, _places(new)):
+            self._check_replaceable(path)
+        self._start_anew()
         if self._to is Format.FOLDER:
             files_folder(new).mkdir()
-        sync_folder(work.absolute().parent)
+        sync_folder(self.work.path.absolute().parent)
         new.save()
         return new, True
+
+    def _start_anew(self) -> None:
+        self.work.clear()
+        self.work.enter(Stage.WRITING)
+
+    def _check_replaceable(self, path: Path) -> None:
+        """Raise if a shard may not take the place of what is at a path."""
+        if path.is_dir() and not path.is_symlink():
+            if self._to is Format.FOLDER and not any(path.iterdir()):
+                return
+            raise BadInput(
+                f"{str(path)!r} is a folder that is there already. convert removes no folders;"
+                " remove it yourself, or write to another place."
+            )
+        read = filter(os.path.exists, self.source.files)
+        if path.exists() and any(path.samefile(file) for file in read):
+            raise BadInput(f"{str(path)!r} is what is read; write to another place.")
+        if self._to is Format.FOLDER:
+            raise BadInput(f"{str(path)!r} is there already, and is no folder.")
+        if not self._force:
+            raise BadInput(f"{str(path)!r} is there already. Overwrite it with --force.")
 
     def _new_plan(self, request: dict[str, Any]) -> Plan:
         reader = open_reader(self.source)
@@ -160,33 +179,8 @@ class _Request:
             rows=rows,
             schema=None if schema is None else schema.serialize().to_pybytes(),
             shards=plans.shards_of(self.destination, reader.count, shards),
+            overwrite=self._force,
         )
-
-
-@contextlib.contextmanager
-def _locked(destination: str) -> Iterator[None]:
-    """Keep others from converting to the same destination meanwhile."""
-    # The system lets go of the lock when this process ends, however it does.
-    work = plans.work_folder(destination)
-    while True:
-        work.mkdir(exist_ok=True)
-        descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(descriptor), os.stat(work)):
-                break
-        except FileNotFoundError:
-            pass  # it was moved away by the one that has just finished
-        except BlockingIOError:
-            os.close(descriptor)
-            raise BadInput(f"Another conversion to {destination!r} is running.") from None
-        os.close(descriptor)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            work.rmdir()  # if nothing is in it
-        os.close(descriptor)
 
 
 def _places(plan: Plan) -> list[Path]:
@@ -199,9 +193,8 @@ def _places(plan: Plan) -> list[Path]:
 def _is_done(plan: Plan, number: int) -> bool:
     if done_path(plan, plan.shards[number]).exists():
         return True
-    # What is in place was put there by this plan: nothing was when it was made.
-    place = _places(plan)[0 if plan.format is Format.FOLDER else number]
-    return place.exists()
+    # Once shards are moved to their places, those that are not in the folder any more are there.
+    return WorkFolder(plan.destination).stage is Stage.PLACING
 
 
 def _keeps_names(plan: Plan) -> bool:
@@ -256,24 +249,43 @@ def _verify(plan: Plan, asked: int | None) -> str:
     numbers = [s.number for s in plan.shards if done_path(plan, s).exists()]
     workers = _worker_count(asked, len(numbers))
     problems = _run_shards(plan, CompareShard(plan), numbers, workers, "Verifying")
-    return next(filter(None, problems), "")
+    problem = next(filter(None, problems), "")
+    if problem and plans.source_has_changed(plan):
+        return f"The source {plan.source.path!r} was changed while it was converted. {problem}"
+    return problem
 
 
 def _put_in_place(plan: Plan) -> None:
     """Move everything to its place; in an order that can be interrupted anywhere."""
     places = _places(plan)
+    work = WorkFolder(plan.destination)
+    work.enter(Stage.PLACING)
     if plan.format is Format.FOLDER:
-        if not places[0].exists():
-            os.rename(files_folder(plan), places[0])
+        moves = [(files_folder(plan), places[0])]
     else:
-        for shard, place in zip(plan.shards, places, strict=True):
-            if not place.exists():
-                os.rename(done_path(plan, shard), place)
+        moves = [(done_path(plan, s), at) for s, at in zip(plan.shards, places, strict=True)]
+    for written, place in moves:
+        if written.exists():  # otherwise it was moved before
+            _move(written, place, overwrite=plan.overwrite)
     sync_folder(places[0].absolute().parent)
-    # From here on it is finished: what follows tidies up.
-    finished = plans.finished_folder(plan.destination)
-    os.rename(plan.work, finished)
-    remove(finished)
+    work.enter(Stage.FINISHED)
+    work.remove()
+
+
+def _move(written: Path, place: Path, *, overwrite: bool) -> None:
+    # A folder takes the place of an empty folder only: the system sees to it.
+    if not written.is_dir() and os.path.lexists(place) and not overwrite:
+        raise BadInput(
+            f"{str(place)!r} has appeared during the conversion. Move it away, and the same"
+            " command goes on."
+        )
+    try:
+        os.rename(written, place)
+    except OSError as error:
+        raise BadInput(
+            f"{str(written)!r} is finished, but cannot be moved to {str(place)!r}"
+            f" ({error.strerror}). Make room for it, and the same command goes on."
+        ) from error
 
 
 def _tell(console: Console, plan: Plan, verified: bool, took: float) -> None:

@@ -2,7 +2,8 @@
 
 All that is written on the way to `DST` lies in the folder `DST.converting`: the plan, and shards
 under their names once they are finished. Shards are moved to their places when all are there; then
-the folder becomes `DST.converted`, and is removed. So at any moment it is known what is to be done.
+the folder is removed. A marker in it says which of these is going on (`work.py`), so at any moment
+it is known what is to be done.
 """
 
 import base64
@@ -17,10 +18,10 @@ from typing import Any
 
 import wholegrain
 from wholegrain._cli.convert.files import sync_folder, write_whole
+from wholegrain._cli.convert.work import PLAN, WorkFolder
 from wholegrain._cli.errors import BadInput
 from wholegrain._cli.formats import Format, Found
 
-_PLAN = "plan.json"
 _BYTES_PER_SHARD = 256_000_000
 _SHARDED = re.compile(r"(?P<base>.*)@(?P<count>\d+)(?P<ending>\.[^@/.]*)?", re.DOTALL)
 _ENDING = re.compile(r"(?P<base>.*[^/])(?P<ending>\.[A-Za-z_]+)", re.DOTALL)
@@ -49,6 +50,7 @@ class Plan:
         rows: How rows become bytes or bytes rows: "bytes", "example" or "json".
         schema: The columns that are written, as Arrow serializes them; None where there are none.
         shards: The parts.
+        overwrite: Whether files that have the names of shards may be replaced.
     """
 
     request: dict[str, Any]
@@ -59,25 +61,27 @@ class Plan:
     rows: str
     schema: bytes | None
     shards: list[Shard]
+    overwrite: bool
 
     @property
     def work(self) -> Path:
         """The folder of what is not finished."""
-        return work_folder(self.destination)
+        return WorkFolder(self.destination).path
 
     def save(self) -> None:
         """Write the plan, as a whole or not at all."""
         content = dataclasses.asdict(self)
         if self.schema is not None:
             content["schema"] = base64.b64encode(self.schema).decode()
-        write_whole(self.work / _PLAN, json.dumps(content, indent=1).encode())
+        write_whole(self.work / PLAN, json.dumps(content, indent=1).encode())
         sync_folder(self.work)
 
 
 def load_plan(destination: str) -> Plan | None:
     """Return the plan of an earlier run that did not come to its end, or None."""
+    path = WorkFolder(destination).path / PLAN
     try:
-        content = json.loads((work_folder(destination) / _PLAN).read_text())
+        content = json.loads(path.read_text())
         source, schema = content["source"], content["schema"]
         return Plan(
             request=content["request"],
@@ -88,24 +92,15 @@ def load_plan(destination: str) -> Plan | None:
             rows=content["rows"],
             schema=None if schema is None else base64.b64decode(schema),
             shards=[Shard(**shard) for shard in content["shards"]],
+            overwrite=content["overwrite"],
         )
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput(
-            f"The plan in {str(work_folder(destination))!r} cannot be read ({error}). With --force"
-            " the conversion starts anew."
+            f"The plan {str(path)!r} cannot be read ({error}). With --force the conversion starts"
+            " anew."
         ) from error
-
-
-def work_folder(destination: str) -> Path:
-    """Return the folder of what is not finished on the way to a destination."""
-    return Path(f"{destination}.converting")
-
-
-def finished_folder(destination: str) -> Path:
-    """Return what the folder is called when nothing but to remove it is left to do."""
-    return Path(f"{destination}.converted")
 
 
 def split_sharded(destination: str) -> tuple[str, int | None]:
@@ -141,9 +136,8 @@ def request_of(
     source: Found, destination: str, to: Format, shards: int | None, rows: str
 ) -> dict[str, Any]:
     """Return everything that what is written follows from."""
-    listing = json.dumps(_listing(source)).encode()
     return {
-        "files of SRC": hashlib.sha256(listing).hexdigest(),
+        "files of SRC": _digest(source),
         "SRC": os.path.abspath(source.path),
         "DST": os.path.abspath(destination),
         "--to": str(to),
@@ -152,6 +146,15 @@ def request_of(
         "versions": {name: _version(name) for name in ("pyarrow", "array_record")}
         | {"wholegrain": wholegrain.__version__},
     }
+
+
+def _digest(source: Found) -> str:
+    return hashlib.sha256(json.dumps(_listing(source)).encode()).hexdigest()
+
+
+def source_has_changed(plan: Plan) -> bool:
+    """Return whether files of the source were changed since the plan was made."""
+    return bool(_digest(plan.source) != plan.request["files of SRC"])
 
 
 def _listing(source: Found) -> list[tuple[str, int, int]]:

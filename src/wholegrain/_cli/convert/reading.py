@@ -9,7 +9,9 @@ import numpy as np
 
 from wholegrain._cli.errors import BadInput
 from wholegrain._cli.formats import Format, Found, open_source
-from wholegrain.sources._errors import CorruptFileError, missing_file
+from wholegrain.sources._errors import explaining
+from wholegrain.sources._files import LocalFile, check_file
+from wholegrain.sources._mapping import MappedFile
 from wholegrain.sources._optional import require
 
 # Records that are read together: what is written does not depend on it.
@@ -28,7 +30,7 @@ class BytesReader:
     schema: Any = None
 
     def __init__(self, found: Found) -> None:
-        self._source = open_source(found)
+        self._source = open_source(found, check=True)  # damage is not passed on
         self.names: list[str] | None = self._source.names if found.format is Format.FOLDER else None
         self.count = len(self._source)
 
@@ -79,7 +81,8 @@ class _ParquetFile:
     def __init__(self, path: str) -> None:
         self.path = path
         parquet = require("pyarrow.parquet", extra="parquet", purpose="Converting Parquet files")
-        with _explained(path, "a Parquet"):
+        with explaining(path, "Parquet"):
+            check_file(path)
             self._file = parquet.ParquetFile(path, memory_map=False)
             metadata = self._file.metadata
             self.schema = self._file.schema_arrow
@@ -87,7 +90,7 @@ class _ParquetFile:
             self.piece_rows = [int(metadata.row_group(group).num_rows) for group in groups]
 
     def read(self, piece: int) -> Any:
-        with _explained(self.path, "a Parquet"):
+        with explaining(self.path, "Parquet", f", row group {piece}"):
             return self._file.read_row_group(piece, use_threads=False)
 
 
@@ -96,8 +99,9 @@ class _ArrowFile:
         self.path = path
         pa = arrow()
         ipc = require("pyarrow.ipc", extra="arrow", purpose="Converting Arrow files")
-        with _explained(path, "an Arrow"):
-            memory = pa.memory_map(path).read_buffer()
+        with explaining(path, "an Arrow file"), contextlib.closing(LocalFile(path)) as file:
+            self._mapped = MappedFile(file)
+            memory = pa.py_buffer(self._mapped.memory)
             if memory[:6].to_pybytes() == b"ARROW1":
                 reader = ipc.open_file(pa.BufferReader(memory))
                 batches = [reader.get_batch(piece) for piece in range(reader.num_record_batches)]
@@ -110,23 +114,10 @@ class _ArrowFile:
 
     def read(self, piece: int) -> Any:
         batch = self._batches[piece]
-        with _explained(self.path, "an Arrow"):
+        self._mapped.check()
+        with explaining(self.path, "an Arrow file"):
             batch.validate(full=True)  # what comes next trusts lengths and offsets
         return arrow().Table.from_batches([batch])
-
-
-@contextlib.contextmanager
-def _explained(path: str, what: str) -> Iterator[None]:
-    """Name the file in what Arrow raises about it."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise missing_file(path) from error
-    except (arrow().ArrowException, OSError, UnicodeDecodeError) as error:
-        raise CorruptFileError(
-            f"{path!r} cannot be read as {what} file; it may be damaged, cut off or of another"
-            f" format. Arrow says: {error}"
-        ) from error
 
 
 class ArraysReader:

@@ -11,18 +11,16 @@ from wholegrain._cli.convert.files import sync, sync_folder, temporary_name, wri
 from wholegrain._cli.convert.mapping import chunks_to_write
 from wholegrain._cli.convert.plan import Plan, Shard
 from wholegrain._cli.convert.reading import Reader, arrow, open_reader, shared_reader
+from wholegrain._cli.convert.work import DONE, FILES, PROGRESS
 from wholegrain._cli.convert.writing import finish, open_writer
 from wholegrain._cli.formats import Format, Found
 from wholegrain._core.difference import difference
 from wholegrain._core.types import NDArray
 
-_PROGRESS = "progress"
-_FILES = "files"
-
 
 def new_progress(plan: Plan) -> NDArray[np.int64]:
     """Return the number of records done of each shard, which all processes see."""
-    path = plan.work / _PROGRESS
+    path = plan.work / PROGRESS
     path.write_bytes(bytes(8 * len(plan.shards)))
     return _progress(path, len(plan.shards))
 
@@ -33,13 +31,13 @@ def _progress(path: Path, shards: int) -> NDArray[np.int64]:
 
 def files_folder(plan: Plan) -> Path:
     """Return where the files of a folder lie until all are there."""
-    return plan.work / _FILES
+    return plan.work / FILES
 
 
 def done_path(plan: Plan, shard: Shard) -> Path:
     """Return the file which is there when the shard is finished."""
     if plan.format is Format.FOLDER:
-        return plan.work / f"done-{shard.number:05d}"
+        return plan.work / DONE.format(shard.number)
     return plan.work / shard.name
 
 
@@ -53,7 +51,7 @@ def _schema(plan: Plan) -> Any:
 
 def _chunks(plan: Plan, shard: Shard) -> Iterator[Any]:
     """Yield what the shard consists of; count it as it is taken."""
-    counted = _progress(plan.work / _PROGRESS, len(plan.shards))
+    counted = _progress(plan.work / PROGRESS, len(plan.shards))
     done = 0
     for chunk in chunks_to_write(
         _reader(plan), plan.format, plan.rows, _schema(plan), shard.start, shard.stop
@@ -77,7 +75,7 @@ class WriteShard:
             _write_files(plan, shard)
             write_whole(path, b"")
         else:
-            temporary = temporary_name(path)
+            temporary = temporary_name(plan.work)
             writer = open_writer(temporary, plan.format, _schema(plan))
             for chunk in _chunks(plan, shard):
                 writer.write(chunk)
@@ -96,7 +94,7 @@ def _write_files(plan: Plan, shard: Shard) -> None:
             if path.parent not in folders:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 folders.add(path.parent)
-            temporary = temporary_name(path)
+            temporary = temporary_name(plan.work)
             temporary.write_bytes(record)
             sync(temporary)
             os.rename(temporary, path)
@@ -126,7 +124,10 @@ class CompareShard:
                 here = len(other)
                 problem = _compare(chunk[:here], other, shard.start + at)
                 if problem:
-                    return f"{shard.name!r} differs from the source: {problem}"
+                    return (
+                        f"{str(path)!r} and the source differ, so one of them was damaged after it"
+                        f" was written: {problem}"
+                    )
                 chunk, at = chunk[here:], at + here
         return ""
 
@@ -149,5 +150,8 @@ def _compare_files(plan: Plan, shard: Shard) -> str:
     for chunk in _chunks(plan, shard):
         for name, record in chunk:
             if (root / name).read_bytes() != record:
-                return f"The file {name!r} differs from the source."
+                return (
+                    f"The file {str(root / name)!r} and the source differ, so one of them was"
+                    " damaged after it was written."
+                )
     return ""

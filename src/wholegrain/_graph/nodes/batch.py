@@ -1,6 +1,5 @@
 """Several elements stacked into one."""
 
-import contextlib
 import functools
 import operator
 import time
@@ -12,9 +11,11 @@ import numpy as np
 from wholegrain._core import tree
 from wholegrain._core.elements import nbytes
 from wholegrain._core.errors import add_stage_note
+from wholegrain._core.failure import PartlyFailed, is_failure, joined
 from wholegrain._core.stack import Empty, GrowingBatch, has_large_arrays, stack
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, T
+from wholegrain._graph.chunks import for_each, raise_failure, read_singly
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode, OneParentMapNode
 from wholegrain._graph.map_dataset import MapDataset
@@ -23,7 +24,7 @@ from wholegrain._graph.stage import Stage, Step
 BatchFn = Callable[[Sequence[Any]], Any]
 
 # So many members are asked of the parent at once, at most: more makes a read no cheaper.
-_MEMBERS_PER_READ = 4096
+_MEMBERS_PER_READ = 1 << 15
 
 # Of large elements, which are copied one after the other: they should still be in a cache.
 _BYTES_AT_ONCE = 1 << 20
@@ -74,6 +75,10 @@ class BatchMapDataset(OneParentMapNode[T]):
     def __len__(self) -> int:
         return self._length
 
+    @property
+    def chunk_hint(self) -> int:
+        return -(-self.parent.chunk_hint // self._batch_size)
+
     def getitem(self, index: int) -> T | None:
         epoch, position = divmod(index, self._length)
         first = position * self._batch_size
@@ -90,24 +95,28 @@ class BatchMapDataset(OneParentMapNode[T]):
         return self._batch(self._read_members(members))  # type: ignore[no-any-return]
 
     def _read_members(self, members: Indices) -> Sequence[Any]:
-        with contextlib.suppress(Exception):
-            return self.parent.getitems(members)
-        # Read one by one, the one that fails can say which it is.
-        return [self.parent.getitem(member) for member in members.tolist()]
+        elements = self.parent.getitems(members)
+        if type(elements) is PartlyFailed:
+            raise_failure(elements[elements.next_failure(0)])
+        return elements
 
     def getitems(self, indices: Indices) -> Sequence[T | None]:
         if not len(indices):
             return []
         if not self._length:
             raise ZeroDivisionError(f"{self} is empty: there is no batch to read.")
-        far = max(abs(int(indices.min())), abs(int(indices.max()))) // self._length + 2
-        if far * self._parent_length >= 2**63 or (self._batch_fn is None and self._gathers()):
-            return [self.getitem(index) for index in indices.tolist()]
+        lowest, highest = int(indices.min()), int(indices.max())
+        fits = self._first_member(lowest) >= -(2**63) and self._first_member(highest + 1) <= 2**63
+        if not fits or (self._batch_fn is None and self._gathers()):
+            return read_singly(self.getitem, indices.tolist(), self, indices)  # type: ignore[no-any-return]
         step = max(1, _MEMBERS_PER_READ // self._batch_size)
-        batches: list[T | None] = []
-        for start in range(0, len(indices), step):
-            batches += self._read_batches(indices[start : start + step])
-        return batches
+        starts = range(0, len(indices), step)
+        return joined([self._read_batches(indices[start : start + step]) for start in starts])
+
+    def _first_member(self, index: int) -> int:
+        """Return where a batch starts in the parent, whatever the size of that number."""
+        epoch, position = divmod(index, self._length)
+        return epoch * self._parent_length + position * self._batch_size
 
     def _gathers(self) -> bool:
         """Whether the elements are rows of one array, of which a batch is taken at once."""
@@ -123,10 +132,19 @@ class BatchMapDataset(OneParentMapNode[T]):
         starts = epochs * self._parent_length + firsts
         members = np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
         elements = self.parent.getitems(members)
-        return [
-            self._batch(elements[end - size : end])
+        groups: Sequence[Any] = [
+            elements[end - size : end]
             for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)
         ]
+        if type(elements) is PartlyFailed:
+            # A batch fails with the first of its members that did.
+            groups = PartlyFailed(
+                [next(filter(is_failure, group), list(group)) for group in groups]
+            )
+        return for_each(self._batch_each, self, indices, groups)
+
+    def _batch_each(self, batches: list[Any], groups: Sequence[Any]) -> None:
+        batches.extend(map(self._batch, groups))
 
     def _batch(self, elements: Sequence[Any]) -> Any:
         for element in elements:

@@ -1,13 +1,12 @@
 """Elements kept in memory for the next epoch."""
 
 import operator
-from typing import Any
 
-from wholegrain._core.state import copy_state, part_of
+from wholegrain._core.state import copy_state, flag_of
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
-from wholegrain._graph.iterator import DatasetIterator, TransformIterator
-from wholegrain._graph.kinds import OneParentIterNode
+from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
+from wholegrain._graph.kinds import AnyDataset, OneParentIterNode
 from wholegrain._graph.stage import Stage
 
 _CHUNK = 1024
@@ -25,7 +24,7 @@ class CacheIterDataset(OneParentIterNode[T]):
 
     _stage = Stage(rereads=True)
 
-    def __init__(self, parent: Any) -> None:
+    def __init__(self, parent: AnyDataset[T]) -> None:
         super().__init__(parent)
 
     def open(self) -> DatasetIterator[T]:
@@ -78,7 +77,7 @@ class CacheDatasetIterator(TransformIterator[T]):
 
     def _read_again(self) -> None:
         if not self._reading_again:
-            self.parent.set_state(self._start)
+            go_to_state_of(self.parent, self._start)
             self._kept = []
             self._reading_again = True
         # An element that fails is raised once: the next call goes on behind it.
@@ -91,7 +90,7 @@ class CacheDatasetIterator(TransformIterator[T]):
         self._reading_again = False
         if self._missing is not None and self._parent_state is not None:
             # There may have been more before it: elements that failed.
-            self.parent.set_state(self._parent_state)
+            go_to_state_of(self.parent, self._parent_state)
             self._parent_state = None
         self._missing = 0
 
@@ -105,10 +104,9 @@ class CacheDatasetIterator(TransformIterator[T]):
 
     def check_state(self, state: State) -> None:
         self.check_parts(state, "parent", "position")
-        part_of(state, "cache_filled", self)
+        flag_of(state, "cache_filled", self)
 
-    def set_state(self, state: State) -> None:
-        self.check_state(state)
+    def go_to(self, state: State) -> None:
         position, filled = operator.index(state["position"]), bool(state["cache_filled"])
         has_all = self._filled and self._missing == 0
         self._parent_state, self._missing = None, 0
@@ -119,7 +117,7 @@ class CacheDatasetIterator(TransformIterator[T]):
             self._parent_state = copy_state(state["parent"])
             self._missing = 0 if has_all else None
         elif position <= len(self._kept):
-            self.parent.set_state(state["parent"])
+            go_to_state_of(self.parent, state["parent"])
             del self._kept[position:]
         else:
             self._parent_state = copy_state(state["parent"])

@@ -4,10 +4,18 @@ import collections
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from wholegrain._core.state import WrongStateError, copy_state, part_of
+from wholegrain._core.state import (
+    WrongStateError,
+    check_mapping,
+    copy_state,
+    is_whole_number,
+    part_of,
+    shortened,
+    wrong_state,
+)
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
-from wholegrain._graph.iterator import DatasetIterator, TransformIterator
+from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import OneParentIterNode
 from wholegrain._graph.stage import Stage
 from wholegrain._packing.concat_split import (
@@ -180,20 +188,17 @@ class ConcatThenSplitDatasetIterator(TransformIterator[Row]):
 
     def check_state(self, state: State) -> None:
         self.check_parts(state, "parent_state", "elements_from_buffer_after_checkpoint")
-        slices = part_of(state, "remainder_slices", self)
-        if not isinstance(slices, Mapping) or any(len(cut) != 2 for cut in slices.values()):
-            raise WrongStateError(f"The state is not one of {self}: it has the slices {slices}.")
+        slices = check_mapping(part_of(state, "remainder_slices", self), self)
+        names = {feature.name for feature in self._plan.features}
+        for name, cut in slices.items():
+            if name not in names or not _is_cut(cut):
+                raise wrong_state(self, f"of {shortened(name)} it has the slice {shortened(cut)}")
 
-    def set_state(self, state: State) -> None:
-        self.check_state(state)
-        with self.all_or_nothing():
-            self._go_to(state)
-
-    def _go_to(self, state: State) -> None:
+    def go_to(self, state: State) -> None:
         # JSON gives back lists for the tuples.
         slices = {name: (int(a), int(b)) for name, (a, b) in state["remainder_slices"].items()}
         num_handed_out = int(state["elements_from_buffer_after_checkpoint"])
-        self.parent.set_state(state["parent_state"])
+        go_to_state_of(self.parent, state["parent_state"])
         self._begin_at(self.parent.get_state())
         if any(cut != _WHOLE for cut in slices.values()):
             self._rest = self._read_rest(slices)
@@ -204,7 +209,8 @@ class ConcatThenSplitDatasetIterator(TransformIterator[Row]):
                     f"The state says that {num_handed_out} rows were made together, but they are"
                     f" {self._num_handed_out}. Was it taken from another pipeline?"
                 )
-            next(self)
+            if next(self, None) is None:
+                raise wrong_state(self, f"{num_handed_out} rows were read, but no more follow")
 
     def _read_rest(self, slices: Mapping[str, tuple[int, int]]) -> Piece:
         try:
@@ -217,6 +223,11 @@ class ConcatThenSplitDatasetIterator(TransformIterator[Row]):
         for f, feature in enumerate(self._plan.features):
             cut = slices.get(feature.name, _WHOLE)
             if cut != _WHOLE:
+                if cut[1] > len(piece.sequences[f]):
+                    raise wrong_state(
+                        self,
+                        f"{feature.name!r} was cut at {cut}, but has {len(piece.sequences[f])}",
+                    )
                 piece.starts[f], piece.stops[f] = cut
         piece.is_whole = False
         return piece
@@ -225,3 +236,10 @@ class ConcatThenSplitDatasetIterator(TransformIterator[Row]):
         self._rows.clear()
         self._rest = None
         super().close()
+
+
+def _is_cut(cut: Any) -> bool:
+    """Whether a part of a state says which cells of a feature are left."""
+    if not isinstance(cut, (list, tuple)) or len(cut) != 2 or not all(map(is_whole_number, cut)):
+        return False
+    return tuple(cut) == _WHOLE or 0 <= cut[0] <= cut[1]

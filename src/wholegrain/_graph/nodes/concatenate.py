@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from wholegrain._core.types import Indices, T
-from wholegrain._graph.kinds import ManyParentsMapNode
+from wholegrain._graph.kinds import ManyParentsMapNode, several
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
 
@@ -19,7 +19,7 @@ class ConcatenateMapDataset(ManyParentsMapNode[T]):
     _stage = Stage(fixed=("lengths",))
 
     def __init__(self, datasets: Sequence[MapDataset[T]]) -> None:
-        super().__init__(tuple(datasets))
+        super().__init__(several("concatenate", datasets))
         self._follow_parents()
 
     def _follow_parents(self) -> None:

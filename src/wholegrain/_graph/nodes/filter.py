@@ -1,12 +1,14 @@
 """The elements for which a function is true."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
+from wholegrain._core.failure import Failure, PartlyFailed, can_be_recorded
 from wholegrain._core.names import transform_name
 from wholegrain._core.tracebacks import keep_user_frames
-from wholegrain._core.types import State, T
+from wholegrain._core.types import T
 from wholegrain._graph import fusion
+from wholegrain._graph.chunks import after_failure
 from wholegrain._graph.drop_watch import DropWatch
 from wholegrain._graph.element_iterator import ElementIterator
 from wholegrain._graph.iterator import DatasetIterator
@@ -65,7 +67,8 @@ class FilterDatasetIterator(ElementIterator[T]):
         self._watch = DropWatch(self, self.context.options)
         # A window that ends in an error has to end at the very element.
         self._reads_chunks = parent.takes_back and not self._watch.raises
-        self._pending: Exception | None = None  # Of an element behind those handed out.
+        # Elements that were looked at before their turn, with the verdicts in `_held`.
+        self._held_elements: list[Any] = []
 
     @property
     def moves_at_end(self) -> bool:
@@ -78,8 +81,10 @@ class FilterDatasetIterator(ElementIterator[T]):
     def __next__(self) -> T:
         try:
             keeps, parent, watch = self._keeps, self.parent, self._watch
-            if self._pending is not None:
-                self._raise_pending()
+            if self._held is not None:
+                for held in self.take(1):
+                    return held
+                raise StopIteration
             while True:
                 element = next(parent)
                 try:
@@ -97,36 +102,76 @@ class FilterDatasetIterator(ElementIterator[T]):
     def take(self, count: int) -> list[T]:
         if not self._reads_chunks:
             return super(ElementIterator, self).take(count)
-        if self._pending is not None:
-            self._raise_pending()
         kept: list[T] = []
         # As many are looked at as are missing, so the last one that was looked at is kept.
         while len(kept) < count:
+            most = min(count - len(kept), self._watch.left_in_window)
+            verdicts: list[Any] = []
+            if self._held is not None:
+                elements = self._take_over(most, verdicts)
+                if not elements:
+                    if kept:
+                        break  # The turn of the one that failed is after those.
+                    self._raise_held()
+            else:
+                try:
+                    elements = self.parent.take(most)
+                except Exception as error:
+                    if not kept or not can_be_recorded(error):
+                        raise
+                    # The parent has moved over it already.
+                    self._held_elements, self._held = [None], PartlyFailed([Failure(error)])
+                    break
+                if not elements:
+                    break
+                try:
+                    self.transform_chunk(verdicts, elements)
+                except BaseException as error:
+                    self.parent.put_back(len(elements))
+                    self._held = after_failure(
+                        error, verdicts, self.transform_chunk, self, elements
+                    )
+                    self._held_elements = list(elements)
+                    continue
+            seen = len(elements)
+            dropped = seen - self._keep(elements, verdicts, kept)
             try:
-                elements = self.parent.take(min(count - len(kept), self._watch.left_in_window))
-            except Exception as error:
+                self._watch.see(seen, dropped)
+            except ValueError as error:
                 if not kept:
                     raise
-                self._pending = error.with_traceback(None)  # Its turn is behind those.
+                self._held_elements, self._held = [None], PartlyFailed([Failure(error)])
                 break
-            if not elements:
-                break
-            verdicts: list[Any] = []
-            try:
-                self.transform_chunk(elements, verdicts)
-            except Exception as error:
-                good = len(verdicts)
-                first = not kept and not any(verdicts)
-                # Unless it comes first, the one that failed fails again when its turn comes.
-                self.parent.put_back(len(elements) - good - first)
-                self._watch.see(good, good - self._keep(elements, verdicts, kept))
-                if first:
-                    self.explain(error, self._transform)
-                    raise
-                break
-            seen = len(elements)
-            self._watch.see(seen, seen - self._keep(elements, verdicts, kept))
         return kept
+
+    def _take_over(self, most: int, verdicts: list[Any]) -> list[Any]:
+        """Return some elements that are held, with their verdicts; none if a failure is next."""
+        held = self._held
+        assert held is not None
+        count = min(most, held.next_failure(0))
+        elements = self._held_elements[:count]
+        verdicts += held[:count]
+        self._drop_held(count)
+        self.parent.pass_over(count)
+        return elements
+
+    def _drop_held(self, count: int) -> None:
+        assert self._held is not None
+        del self._held[:count], self._held_elements[:count]
+        if not self._held:
+            self._held = None
+
+    def _raise_held(self) -> NoReturn:
+        assert self._held is not None
+        failure: Failure = self._held[0]
+        self._drop_held(1)
+        try:
+            if failure.stage is None:  # It is one of the parent.
+                raise failure.error.with_traceback(failure.traceback)
+            self.parent.pass_over(1)
+            self.raise_explained(failure)
+        finally:
+            del failure  # It knows this frame: without that, neither would go.
 
     @staticmethod
     def _keep(elements: list[T], verdicts: list[Any], kept: list[T]) -> int:
@@ -135,23 +180,11 @@ class FilterDatasetIterator(ElementIterator[T]):
         kept += [e for e, keep in zip(elements, verdicts, strict=False) if keep]
         return len(kept) - before
 
-    def _raise_pending(self) -> None:
-        pending, self._pending = self._pending, None
-        assert pending is not None
-        try:
-            raise pending
-        finally:
-            del pending  # It knows this frame: without that, neither would go.
+    def _forget_held(self) -> None:
+        super()._forget_held()
+        self._held_elements = []
 
-    def set_state(self, state: State) -> None:
-        super().set_state(state)
-        self._pending = None
-
-    def close(self) -> None:
-        self._pending = None
-        super().close()
-
-    def transform_chunk(self, elements: list[Any], results: list[Any]) -> None:
-        keeps, append = self._keeps, results.append
+    def transform_chunk(self, results: list[Any], elements: list[Any]) -> None:
+        keeps = self._keeps
         for element in elements:
-            append(keeps(element))
+            results.append(keeps(element))  # noqa: PERF401  (what was made is kept if it raises)

@@ -8,15 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from wholegrain._core.failure import Failure, PartlyFailed
 from wholegrain._core.names import transform_name
 from wholegrain._core.place import KeptPlace
+from wholegrain._core.state import wrong_state
 from wholegrain._core.tracebacks import keep_user_frames
-from wholegrain._core.types import Indices, State, T
-from wholegrain._graph.iterator import DatasetIterator, TransformIterator
-from wholegrain._graph.kinds import OneParentIterNode, OneParentMapNode
+from wholegrain._core.types import FlatMaps, Indices, S, State, T
+from wholegrain._graph.chunks import for_each
+from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
+from wholegrain._graph.kinds import AnyDataset, OneParentIterNode, OneParentMapNode
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
-from wholegrain.transforms import FlatMap
+from wholegrain._graph.user_functions import check_flat_map
 
 
 class FlatMapMapDataset(OneParentMapNode[T]):
@@ -31,13 +34,19 @@ class FlatMapMapDataset(OneParentMapNode[T]):
 
     _stage = Stage(fixed=("transform.max_fan_out",), free=("transform",))
 
-    def __init__(self, parent: MapDataset[Any], transform: FlatMap) -> None:
+    def __init__(self, parent: MapDataset[S], transform: FlatMaps[S, T]) -> None:
         super().__init__(parent)
+        check_flat_map(transform, needs_fan_out=True)
         self._transform = transform
 
     @property
     def sparse(self) -> bool:
         return True
+
+    @property
+    def _period(self) -> int | None:
+        found = self.parent._period
+        return None if found is None else found * self._transform.max_fan_out
 
     def __len__(self) -> int:
         fan_out, length = self._transform.max_fan_out, len(self.parent)
@@ -54,11 +63,15 @@ class FlatMapMapDataset(OneParentMapNode[T]):
         places, parts = np.divmod(indices, self._transform.max_fan_out)
         # Each parent element is read and split once, however many of its parts are asked for.
         distinct, which = np.unique(places, return_inverse=True)
-        split = [self._split(element) for element in self.parent.getitems(distinct)]
-        return [
-            split[at][part] if part < len(split[at]) else None
-            for at, part in zip(which.tolist(), parts.tolist(), strict=True)
-        ]
+        split = for_each(self._split_each, self, distinct, self.parent.getitems(distinct))
+        pairs = zip(which.tolist(), parts.tolist(), strict=True)
+        if type(split) is not PartlyFailed:
+            return [split[at][part] if part < len(split[at]) else None for at, part in pairs]
+        # Each index of an element that failed has failed.
+        return PartlyFailed([_part_of(split[at], part) for at, part in pairs])
+
+    def _split_each(self, results: list[Any], elements: Sequence[Any]) -> None:
+        results.extend(map(self._split, elements))
 
     def _split(self, element: Any) -> Sequence[Any]:
         if element is None:
@@ -83,6 +96,12 @@ class FlatMapMapDataset(OneParentMapNode[T]):
         return f"FlatMapMapDataset(transform={transform_name(self._transform)})"
 
 
+def _part_of(parts: Sequence[Any] | Failure, part: int) -> Any:
+    if isinstance(parts, Failure):
+        return parts
+    return parts[part] if part < len(parts) else None
+
+
 class FlatMapIterDataset(OneParentIterNode[T]):
     """The parts of each element, in order.
 
@@ -93,12 +112,15 @@ class FlatMapIterDataset(OneParentIterNode[T]):
 
     _stage = Stage(free=("transform",), rereads=True)
 
-    def __init__(self, parent: Any, transform: FlatMap) -> None:
+    def __init__(self, parent: AnyDataset[S], transform: FlatMaps[S, T]) -> None:
         super().__init__(parent)
+        check_flat_map(transform, needs_fan_out=False)
         self._transform = transform
 
     def open(self) -> DatasetIterator[T]:
         return FlatMapDatasetIterator(self._parent.__iter__(), self._transform)
+
+    _period = None  # An element may have any number of parts.
 
     @property
     def _element_spec(self) -> Any:
@@ -114,7 +136,7 @@ class FlatMapDatasetIterator(KeptPlace, TransformIterator[T]):
     _before_element = KeptPlace.kept_state
     _next_part = KeptPlace.first_number
 
-    def __init__(self, parent: DatasetIterator[Any], transform: FlatMap) -> None:
+    def __init__(self, parent: DatasetIterator[S], transform: FlatMaps[S, T]) -> None:
         super().__init__(parent)
         self._transform = transform
         self.state_keys = ("parent", "next_index_in_buffer")
@@ -134,6 +156,14 @@ class FlatMapDatasetIterator(KeptPlace, TransformIterator[T]):
         except Exception as error:
             keep_user_frames(error)
             raise
+
+    def take(self, count: int) -> list[T]:
+        part, parts = self._next_part, self._parts
+        if type(parts) is not list or part >= len(parts):
+            return super().take(count)  # Which splits the next element.
+        taken = parts[part : part + count]
+        self._next_part = part + len(taken)
+        return taken
 
     def _split_next(self) -> Sequence[Any]:
         before = self.parent.get_state()
@@ -167,19 +197,17 @@ class FlatMapDatasetIterator(KeptPlace, TransformIterator[T]):
     def check_state(self, state: State) -> None:
         self.check_parts(state, "parent", "next_index_in_buffer")
 
-    def set_state(self, state: State) -> None:
-        self.check_state(state)
-        with self.all_or_nothing():
-            self._go_to(state)
-
-    def _go_to(self, state: State) -> None:
+    def go_to(self, state: State) -> None:
         next_part = operator.index(state["next_index_in_buffer"])
-        self.parent.set_state(state["parent"])
+        go_to_state_of(self.parent, state["parent"])
         self._parts, self._next_part = (), 0
         self._before_element = self.parent.get_state()
         if next_part:
             with contextlib.suppress(StopIteration):  # At the end, where the number stays.
-                self._split_next()
+                if next_part > len(self._split_next()):
+                    raise wrong_state(
+                        self, f"{next_part} parts were read of an element with {len(self._parts)}"
+                    )
             self._next_part = next_part
 
     def close(self) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from wholegrain._core.difference import show
 from wholegrain._core.types import T
-from wholegrain._graph import run
+from wholegrain._core.whole_number import whole_count
+from wholegrain._graph import outline, run
 from wholegrain._graph.interleave_iterator import InterleaveDatasetIterator
+from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator
-from wholegrain._graph.kinds import IterNode
+from wholegrain._graph.kinds import AnyDataset, IterNode
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
 from wholegrain._graph.thread_iterator import ThreadPrefetchDatasetIterator
@@ -39,7 +42,7 @@ class InterleaveIterDataset(IterNode[T]):
 
     def __init__(
         self,
-        datasets: Sequence[Any] | MapDataset[Any],
+        datasets: Sequence[AnyDataset[T]] | MapDataset[AnyDataset[T]],
         *,
         cycle_length: int,
         num_make_iter_threads: int = 1,
@@ -47,6 +50,8 @@ class InterleaveIterDataset(IterNode[T]):
         iter_buffer_size: int = 1,
     ) -> None:
         super().__init__()
+        _check_datasets(datasets)
+        cycle_length = whole_count("cycle_length", cycle_length)
         if cycle_length <= 0:
             raise ValueError(
                 "`InterleaveIterDataset` needs at least one dataset open, but got"
@@ -93,8 +98,8 @@ class InterleaveIterDataset(IterNode[T]):
         """Return an iterator of the same elements that threads run ahead."""
         if iterator.reads_ahead or not self._iter_buffer_size:
             return iterator
-        if type(iterator) is ThreadPrefetchDatasetIterator and not iterator.buffer_size:
-            return iterator.with_buffer(self._iter_buffer_size)
+        if type(iterator) is ThreadPrefetchDatasetIterator:
+            return iterator.with_buffer(iterator.buffer_size or self._iter_buffer_size)
         return ThreadPrefetchDatasetIterator(iterator, self._iter_buffer_size).not_from_start()
 
     @property
@@ -117,3 +122,17 @@ class InterleaveIterDataset(IterNode[T]):
             f"InterleaveIterDataset([{len(self._datasets)} datasets],"
             f" cycle_length={self._cycle_length})"
         )
+
+
+def _check_datasets(datasets: Any) -> None:
+    if not hasattr(datasets, "__len__") or not hasattr(datasets, "__getitem__"):
+        raise TypeError(
+            "`InterleaveIterDataset` takes a list of datasets, or a MapDataset whose elements are"
+            f" datasets, but got {outline.label(datasets)}."
+        )
+    for dataset in datasets if isinstance(datasets, (list, tuple)) else ():
+        if not isinstance(dataset, (IterDataset, MapDataset)):
+            raise TypeError(
+                f"`InterleaveIterDataset` takes datasets, but one of them is {show(dataset)}."
+                " `MapDataset.source(...)` makes a dataset of a list or a source."
+            )

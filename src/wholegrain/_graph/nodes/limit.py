@@ -1,11 +1,10 @@
 """The first elements of a dataset."""
 
-from typing import Any
-
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import T
+from wholegrain._core.whole_number import whole_count
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
-from wholegrain._graph.kinds import OneParentIterNode
+from wholegrain._graph.kinds import AnyDataset, OneParentIterNode
 from wholegrain._graph.stage import Stage, Step
 
 
@@ -18,9 +17,11 @@ class LimitIterDataset(OneParentIterNode[T]):
     """
 
     _stage = Stage(free=("count",))
+    _period = None  # It ends.
 
-    def __init__(self, parent: Any, count: int) -> None:
+    def __init__(self, parent: AnyDataset[T], count: int) -> None:
         super().__init__(parent)
+        count = whole_count("count", count)
         if count <= 0:
             raise ValueError(f"`LimitIterDataset` needs a positive count, but got count={count}.")
         self._count = count

@@ -66,6 +66,8 @@ class MapDatasetIterator(ElementIterator[T]):
 
     def __next__(self) -> T:
         try:
+            if self._held is not None:
+                return self.next_held()
             element = next(self.parent)
             if element is None:
                 return None  # type: ignore[return-value]
@@ -78,13 +80,14 @@ class MapDatasetIterator(ElementIterator[T]):
             keep_user_frames(error)
             raise
 
-    def transform_chunk(self, elements: list[Any], results: list[Any]) -> None:
-        function, append = self._function, results.append
+    def transform_chunk(self, results: list[Any], elements: list[Any]) -> None:
+        function = self._function
         for element in elements:
-            append(None if element is None else function(element))
+            # What was made is kept if it raises.
+            results.append(None if element is None else function(element))  # noqa: PERF401
 
     def _get_next_index(self) -> int:
         return self.parent._get_next_index()
 
     def _set_next_index(self, index: int) -> None:
-        self.parent._set_next_index(index)
+        self.go_to_index(index)

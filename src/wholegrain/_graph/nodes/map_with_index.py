@@ -1,5 +1,6 @@
 """Each element replaced by a function of its index and it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from wholegrain._core.names import transform_name
@@ -21,6 +22,7 @@ class MapWithIndexMapDataset(ElementTransform[T]):
     """A function of each index and element, by index."""
 
     _stage = Stage(free=("transform",), position="parent")
+    _repeats_itself = False
 
     def __init__(self, parent: MapDataset[Any], transform: Any) -> None:
         super().__init__(parent, transform)
@@ -29,11 +31,17 @@ class MapWithIndexMapDataset(ElementTransform[T]):
     def apply_to(self, element: Any, index: int) -> T | None:
         return self._function(index, element)  # type: ignore[no-any-return]
 
+    def _pass(self, results: list[Any], elements: Sequence[Any], indices: list[int]) -> None:
+        function = self._function
+        for element, index in zip(elements, indices, strict=True):
+            results.append(None if element is None else function(index, element))
+
 
 class MapWithIndexIterDataset(OneParentIterNode[T]):
     """A function of each position and element, in order."""
 
     _stage = Stage(free=("transform",))
+    _repeats_itself = False
     _step = Step(counter="counter")
 
     def __init__(self, parent: Any, transform: Any) -> None:
@@ -65,6 +73,8 @@ class MapWithIndexDatasetIterator(ElementIterator[T]):
 
     def __next__(self) -> T:
         try:
+            if self._held is not None:
+                return self.next_held()
             element = next(self.parent)
             counter = self.counter
             self.counter = counter + 1
@@ -79,10 +89,10 @@ class MapWithIndexDatasetIterator(ElementIterator[T]):
             keep_user_frames(error)
             raise
 
-    def transform_chunk(self, elements: list[Any], results: list[Any]) -> None:
-        function, append = self._function, results.append
-        for counter, element in enumerate(elements, self.counter):
-            append(None if element is None else function(counter, element))
+    def transform_chunk(self, results: list[Any], elements: list[Any]) -> None:
+        function = self._function
+        for counter, element in enumerate(elements, self.counter + len(results)):
+            results.append(None if element is None else function(counter, element))
 
     def counted(self, count: int) -> None:
         self.counter += count
@@ -91,5 +101,5 @@ class MapWithIndexDatasetIterator(ElementIterator[T]):
         return self.counter
 
     def _set_next_index(self, index: int) -> None:
-        self.parent._set_next_index(index)
+        self.go_to_index(index)
         self.counter = index

@@ -1,5 +1,6 @@
 """Datasets mixed by weight: evenly, and without randomness."""
 
+import itertools
 import operator
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,12 +10,20 @@ import numpy as np
 
 from wholegrain._core import tree
 from wholegrain._core.errors import add_stage_note
+from wholegrain._core.failure import PartlyFailed
 from wholegrain._core.mixture import Mixture, integer_weights
-from wholegrain._core.state import WrongStateError, number_of, part_of
+from wholegrain._core.state import flag_of, number_of, part_of, shortened, wrong_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, State, T
-from wholegrain._graph.iterator import DatasetIterator, check_state_of, closed_error
-from wholegrain._graph.kinds import IterNode, ManyParentsMapNode
+from wholegrain._graph.chunks import for_each, read_singly
+from wholegrain._graph.iterator import (
+    DatasetIterator,
+    StageIterator,
+    check_state_of,
+    closed_error,
+    go_to_state_of,
+)
+from wholegrain._graph.kinds import IterNode, ManyParentsMapNode, several
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
 from wholegrain.transforms import DatasetSelectionMap
@@ -26,7 +35,7 @@ class MixedMapDataset(ManyParentsMapNode[T]):
     _stage = Stage(fixed=("weights",))
 
     def __init__(self, datasets: Sequence[MapDataset[T]], weights: Sequence[float] | None) -> None:
-        super().__init__(tuple(datasets))
+        super().__init__(several("mix", datasets))
         self._weights = integer_weights(len(self._parents), weights)
         self._mixture = Mixture(self._weights)
         self._follow_parents()
@@ -48,6 +57,16 @@ class MixedMapDataset(ManyParentsMapNode[T]):
 
     def __len__(self) -> int:
         return self._length
+
+    @property
+    def _period(self) -> int | None:
+        found = [parent._period for parent in self._parents]
+        if None in found:
+            return None
+        # Until the one that takes longest has been through.
+        total = sum(self._weights)
+        pairs = zip(found, self._weights, strict=True)
+        return max((length or 0) * total // weight + 1 for length, weight in pairs)
 
     def locate(self, index: int) -> tuple[int, int]:
         return self._mixture.locate(index)
@@ -71,7 +90,7 @@ class SelectedMapDataset(ManyParentsMapNode[T]):
     def __init__(
         self, datasets: Sequence[MapDataset[T]], selection_map: DatasetSelectionMap
     ) -> None:
-        super().__init__(tuple(datasets))
+        super().__init__(several("select_from_datasets", datasets))
         self._selection_map = selection_map
 
     def __len__(self) -> int:
@@ -80,8 +99,23 @@ class SelectedMapDataset(ManyParentsMapNode[T]):
     def locate(self, index: int) -> tuple[int, int]:
         return self._selection_map[index]
 
+    def getitems(self, indices: Indices) -> Sequence[T | None]:
+        select = self._selection_map.__getitem__
+        places = read_singly(select, indices.tolist(), self, indices)
+        if type(places) is not PartlyFailed:
+            return self.read_at(*self._located(places))
+        return for_each(
+            lambda out, some: out.extend(itertools.starmap(self._read_at, some)),
+            self,
+            indices,
+            places,
+        )
+
     def locate_many(self, indices: Indices) -> tuple[Indices, Indices]:
-        places = [self._selection_map[index] for index in indices.tolist()]
+        return self._located([self._selection_map[index] for index in indices.tolist()])
+
+    @staticmethod
+    def _located(places: Sequence[tuple[int, int]]) -> tuple[Indices, Indices]:
         located = _as_array(places)
         return located[:, 0], located[:, 1]
 
@@ -106,7 +140,7 @@ class MixedIterDataset(IterNode[T]):
             self._keys = _component_order(datasets)
             weights = _weights_by_key(self._keys, weights)
             datasets = [datasets[key] for key in self._keys]
-        super().__init__(tuple(datasets))
+        super().__init__(several("mix", datasets))
         self._weights = integer_weights(len(self._parents), weights)  # type: ignore[arg-type]
 
     @property
@@ -149,7 +183,7 @@ def _weights_by_key(keys: tuple[str, ...], weights: Any) -> Sequence[float] | No
     return [weights[key] for key in keys]
 
 
-class MixedDatasetIterator(DatasetIterator[T]):
+class MixedDatasetIterator(StageIterator[T]):
     """A position in the pattern of a mixture, and one in each component."""
 
     closes_when_dropped = False
@@ -205,7 +239,8 @@ class MixedDatasetIterator(DatasetIterator[T]):
         states: Any = part_of(state, "parents", self)
         kind: Any = (list, tuple) if self._keys is None else Mapping
         if not isinstance(states, kind):
-            raise WrongStateError(f"The state is not one of {self}: it has the parents {states}.")
+            kinds = "a list" if self._keys is None else "a dict"
+            raise wrong_state(self, f"its parents are {shortened(states)}, not {kinds} of states")
         if self._keys is None:
             return list(zip(self._parents, states, strict=False))
         pairs = zip(self._keys, self._parents, strict=True)
@@ -213,14 +248,13 @@ class MixedDatasetIterator(DatasetIterator[T]):
 
     def check_state(self, state: State) -> None:
         number_of(state, "index", self)
-        part_of(state, "stop", self)
+        flag_of(state, "stop", self)
         for parent, parent_state in self._states_of_parents(state):
             check_state_of(parent, parent_state)
 
-    def set_state(self, state: State) -> None:
-        self.check_state(state)
+    def go_to(self, state: State) -> None:
         for parent, parent_state in self._states_of_parents(state):
-            parent.set_state(parent_state)
+            go_to_state_of(parent, parent_state)
         stop = bool(state["stop"])
         self._index, self._stop = operator.index(state["index"]), stop
         self._halted = stop or self._closed

@@ -1,12 +1,11 @@
 """Nodes that change no element: a seed for those behind, options for the whole pipeline."""
 
-from typing import Any
-
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import IndexT, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
-from wholegrain._graph.kinds import IndexTransform, OneParentIterNode
+from wholegrain._graph.kinds import AnyDataset, IndexTransform, OneParentIterNode
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.seeds import checked_base_seed
 from wholegrain._graph.stage import Stage, Step
 from wholegrain.options import DatasetOptions
 
@@ -18,7 +17,7 @@ class SeedMapDataset(IndexTransform[T]):
 
     def __init__(self, parent: MapDataset[T], seed: int | None) -> None:
         super().__init__(parent)
-        self.base_seed = seed
+        self.base_seed = checked_base_seed(seed)
 
     def parent_index(self, index: IndexT) -> IndexT:
         return index
@@ -40,8 +39,13 @@ class WithOptionsIterDataset(OneParentIterNode[T]):
     _stage = Stage(free=("options",), position="parent")
     _step = Step()
 
-    def __init__(self, parent: Any, options: DatasetOptions) -> None:
+    def __init__(self, parent: AnyDataset[T], options: DatasetOptions) -> None:
         super().__init__(parent)
+        if not hasattr(options, "merge"):
+            raise TypeError(
+                "`WithOptionsIterDataset` needs options, such as"
+                f" `DatasetOptions(filter_raise_threshold_ratio=0.9)`, but got {options!r}."
+            )
         self.options = options
 
     def open(self) -> DatasetIterator[T]:
@@ -57,9 +61,9 @@ class SeedIterDataset(OneParentIterNode[T]):
     _stage = Stage(position="parent")
     _step = Step()
 
-    def __init__(self, parent: Any, seed: int | None) -> None:
+    def __init__(self, parent: AnyDataset[T], seed: int | None) -> None:
         super().__init__(parent)
-        self.base_seed = seed
+        self.base_seed = checked_base_seed(seed)
 
     def open(self) -> DatasetIterator[T]:
         return PassingIterator(self._parent.__iter__())
@@ -94,6 +98,9 @@ class PassingIterator(TransformIterator[T]):
 
     def put_back(self, count: int) -> None:
         self.parent.put_back(count)
+
+    def pass_over(self, count: int) -> None:
+        self.parent.pass_over(count)
 
     def _get_next_index(self) -> int:
         return self.parent._get_next_index()

@@ -8,7 +8,7 @@ from wholegrain._core.place import KeptPlace
 from wholegrain._core.state import WrongStateError
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
-from wholegrain._graph.iterator import DatasetIterator, TransformIterator
+from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import OneParentIterNode
 from wholegrain._graph.stage import Stage
 from wholegrain._packing.features import PackingPlan, plan_packing
@@ -231,7 +231,7 @@ class PackingDatasetIterator(KeptPlace, TransformIterator[Row]):
             group_by_feature=self._group_by_feature,
         )
         if self._next_row >= len(self._order):
-            raise ValueError(
+            raise WrongStateError(
                 f"The state says that {self._next_row} rows of a packed batch were read, but it"
                 f" has {len(self._order)}. Was the state taken from another dataset?"
             )
@@ -266,9 +266,8 @@ class PackingDatasetIterator(KeptPlace, TransformIterator[Row]):
                 f" only {state['counter']} rows of all batches. Was it changed?"
             )
 
-    def set_state(self, state: State) -> None:
-        self.check_state(state)
-        self.parent.set_state(state["parent"])
+    def go_to(self, state: State) -> None:
+        go_to_state_of(self.parent, state["parent"])
         self._next_row = operator.index(state["next_row"])
         self._counter = operator.index(state["counter"])
         self._forget_batches()

@@ -9,6 +9,7 @@ from wholegrain._core.names import transform_name
 from wholegrain._core.rng import RngPool
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, State, T
+from wholegrain._graph.chunks import for_each
 from wholegrain._graph.element_iterator import ElementIterator
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.kinds import (
@@ -18,7 +19,7 @@ from wholegrain._graph.kinds import (
     spec_after,
 )
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.seeds import resolve_seed
+from wholegrain._graph.seeds import checked_seed, resolve_seed
 from wholegrain._graph.stage import Stage, Step
 
 
@@ -26,10 +27,12 @@ class RandomMapMapDataset(ElementTransform[T]):
     """A function of each element and the random numbers of its index."""
 
     _stage = Stage(free=("transform", "seed"), position="parent")
+    _repeats_itself = False
+    is_random = True
 
     def __init__(self, parent: MapDataset[Any], transform: Any, seed: int | None) -> None:
         super().__init__(parent, transform)
-        self._seed = resolve_seed(self, seed, "random_map")
+        self._seed = checked_seed(resolve_seed(self, seed, "random_map"))
         self._function = method_or_function(transform, "RandomMap", "random_map")
         self._pool: RngPool | None = None
         self._part: tuple[int, int] | None = None
@@ -59,18 +62,21 @@ class RandomMapMapDataset(ElementTransform[T]):
     def getitems(self, indices: Indices) -> Sequence[T | None]:
         function = self._function
         with self._rng_pool().lend() as move:
-            return [
-                None if element is None else function(element, move(index))
-                for element, index in zip(
-                    self.parent.getitems(indices), self._places(indices), strict=True
-                )
-            ]
+
+            def call_each(results: list[Any], elements: Sequence[Any], places: list[int]) -> None:
+                for element, place in zip(elements, places, strict=True):
+                    results.append(None if element is None else function(element, move(place)))
+
+            elements = self.parent.getitems(indices)
+            return for_each(call_each, self, indices, elements, self._places(indices))
 
 
 class RandomMapIterDataset(OneParentIterNode[T]):
     """A function of each element and the random numbers of its position."""
 
     _stage = Stage(free=("transform", "seed"))
+    _repeats_itself = False
+    is_random = True
     _step = Step(counter="index_for_rng")
 
     def __init__(self, parent: Any, transform: Any, seed: int | None) -> None:
@@ -78,7 +84,7 @@ class RandomMapIterDataset(OneParentIterNode[T]):
         # Refused here, not when it is read.
         method_or_function(transform, "RandomMap", "random_map")
         self._transform = transform
-        self._seed = resolve_seed(self, seed, "random_map")
+        self._seed = checked_seed(resolve_seed(self, seed, "random_map"))
 
     def open(self) -> DatasetIterator[T]:
         return RandomMapDatasetIterator(self._parent.__iter__(), self._transform, self._seed)
@@ -111,6 +117,8 @@ class RandomMapDatasetIterator(ElementIterator[T]):
 
     def __next__(self) -> T:
         try:
+            if self._held is not None:
+                return self.next_held()
             element = next(self.parent)
             index = self.index_for_rng
             self.index_for_rng = index + 1
@@ -127,12 +135,12 @@ class RandomMapDatasetIterator(ElementIterator[T]):
             keep_user_frames(error)
             raise
 
-    def transform_chunk(self, elements: list[Any], results: list[Any]) -> None:
-        function, append, move = self._function, results.append, self._move
+    def transform_chunk(self, results: list[Any], elements: list[Any]) -> None:
+        function, move = self._function, self._move
         stride = self._stride
-        index = self._first + self.index_for_rng * stride
+        index = self._first + (self.index_for_rng + len(results)) * stride
         for element in elements:
-            append(None if element is None else function(element, move(index)))
+            results.append(None if element is None else function(element, move(index)))
             index += stride
 
     def counted(self, count: int) -> None:
@@ -146,5 +154,5 @@ class RandomMapDatasetIterator(ElementIterator[T]):
         return self.index_for_rng
 
     def _set_next_index(self, index: int) -> None:
-        self.parent._set_next_index(index)
+        self.go_to_index(index)
         self.index_for_rng = index

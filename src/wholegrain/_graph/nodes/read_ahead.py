@@ -11,15 +11,16 @@ from typing import Any
 
 from wholegrain._core import events
 from wholegrain._core.elements import nbytes
+from wholegrain._core.failure import Failure, PartlyFailed
 from wholegrain._core.place import ChunkPlace
-from wholegrain._core.state import WrongStateError, index_of, joined
+from wholegrain._core.state import WrongStateError, index_of, joined, list_of, shortened
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
-from wholegrain._engine.read_ahead import Failure, ReadAhead
+from wholegrain._engine.read_ahead import ReadAhead
 from wholegrain._graph import run
 from wholegrain._graph.clocked import reading
 from wholegrain._graph.drop_watch import DropWatch
-from wholegrain._graph.iterator import DatasetIterator, closed_error
+from wholegrain._graph.iterator import DatasetIterator, StageIterator, closed_error
 from wholegrain._graph.kinds import IterNode, add_read_note
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
@@ -34,11 +35,15 @@ _BUFFER_BYTES_OF_WORKERS = 8 << 20
 # Beyond this many, a chunk read in the consumer's own thread gets no cheaper per element.
 _LARGEST_CHUNK = 1024
 
+# Where a mixture of many datasets is read, more of them should be.
+_LARGEST_HINT = 1 << 15
+
 
 class PrefetchIterDataset(IterNode[T]):
     """One epoch of a MapDataset, in order."""
 
     _stage = Stage(free=("read_options", "allow_nones"))
+    is_bridge = True  # From a MapDataset, which makes another one for each of its iterators.
 
     def __init__(
         self, parent: MapDataset[T], read_options: ReadOptions, allow_nones: bool = False
@@ -66,7 +71,7 @@ class PrefetchIterDataset(IterNode[T]):
         )
 
 
-class PrefetchDatasetIterator(ChunkPlace, DatasetIterator[T]):
+class PrefetchDatasetIterator(ChunkPlace, StageIterator[T]):
     """A position in a MapDataset: the next index to give.
 
     It holds one chunk of elements at a time. Missing elements are left out when a chunk
@@ -101,8 +106,9 @@ class PrefetchDatasetIterator(ChunkPlace, DatasetIterator[T]):
         self._count = 0
         self._base = index  # The index of the first element of the chunk.
         self._end = index  # The index behind its last.
-        self._retried_until = index  # Up to here a chunk failed, and is read one by one.
-        self._failure: Exception | None = None
+        # A chunk with Failures in it, and the index of its first element.
+        self._failed: PartlyFailed | None = None
+        self._failed_base = index
 
     # Elements.
 
@@ -136,13 +142,9 @@ class PrefetchDatasetIterator(ChunkPlace, DatasetIterator[T]):
 
     def put_back(self, count: int) -> None:
         self._cursor -= count
-        if count and self._failure is None:
-            # They are read again: what they were given to may have changed them in place.
-            index, behind = self._next_index(), self._end
-            self._elements, self._count, self._cursor = (), 0, 0
-            self._sparse_chunk, self._next_indices = None, None
-            self._base = self._end = index
-            self._retried_until = max(self._retried_until, behind)
+
+    def pass_over(self, count: int) -> None:
+        self._cursor += count
 
     @property
     def moves_at_end(self) -> bool:
@@ -159,34 +161,68 @@ class PrefetchDatasetIterator(ChunkPlace, DatasetIterator[T]):
         start = self._end
         self._elements, self._count, self._cursor = (), 0, 0
         self._sparse_chunk, self._next_indices, self._base = None, None, start
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            self._end = self._base = start + 1
-            try:
-                raise failure
-            finally:
-                del failure  # It knows this frame: without that, neither would go.
+        if self._failed is not None:
+            if self._go_on(self._failed, start):
+                return
+            self._failed = None
         if start >= self._length:
             self.catch_up()
             raise StopIteration
-        if start < self._retried_until:
-            self._hold(start, [self._read_one(start)])
-            return
+        chunk = self._read_chunk(start)
+        if type(chunk) is PartlyFailed:
+            self._failed, self._failed_base = chunk, start
+            self._go_on(chunk, start)
+        else:
+            self._hold(start, chunk)
+
+    def _read_chunk(self, start: int) -> Sequence[T | None]:
+        """Read the next chunk, or get it from who has."""
         reader, observed = self._reader, self.observed
         if reader is None:
             reader = self._reader = self._new_reader(start)
         event = events.begin_wait("PrefetchDatasetIterator._next_chunk", self)
         try:
             if observed is None or (reader.unwatched and not observed.clocks_on):
-                stop, chunk = reader.next_chunk()
-            else:
-                stop, chunk = self._next_observed(reader)
+                return reader.next_chunk()[1]
+            return self._next_observed(reader)[1]  # type: ignore[no-any-return]
         finally:
             events.end(event)
-        if isinstance(chunk, Failure):
-            self._retried_until = stop
+
+    def _go_on(self, chunk: PartlyFailed, start: int) -> bool:
+        """Go on in a chunk with Failures: raise one, or hold what stands before the next."""
+        if chunk.raised_before:
+            error, *chunk.raised_before = chunk.raised_before
+            try:
+                raise error
+            finally:
+                del error  # It knows this frame: without that, neither would go.
+        place = start - self._failed_base
+        if place >= len(chunk):
+            return False
+        stop = chunk.next_failure(place)
+        if stop > place:
+            self._hold(start, list(chunk[place:stop]))
         else:
-            self._hold(start, chunk)
+            self._base = self._end = start + 1
+            self._raise(chunk[place], start)
+        return True
+
+    def _raise(self, failure: Failure, index: int) -> None:
+        """Raise what has been read in an element's place."""
+        error = failure.error.with_traceback(failure.traceback)
+        try:
+            stage = failure.stage and add_read_note(error, self._dataset, index, failure)
+            if isinstance(error, StopIteration):
+                # A source may say so that it has ended; a function cannot.
+                if stage.parents:
+                    text = f"{stage} raised StopIteration at element {index}."
+                    raise RuntimeError(text) from error
+                self._drop_reader()
+                self._stand_at(index)
+                self._length = index
+            raise error
+        finally:
+            del error, failure  # They know this frame: without that, none would go.
 
     def _next_observed(self, reader: ReadAhead[T]) -> tuple[int, Any]:
         """Get the next chunk, and note how long that takes."""
@@ -210,23 +246,6 @@ class PrefetchDatasetIterator(ChunkPlace, DatasetIterator[T]):
         reader = self._reader
         if reader is not None and self.observed is not None and reader.unseen_elements:
             self.observed.read_unseen(self, self._dataset, reader)
-
-    def _read_one(self, index: int) -> T | None:
-        """Read an element of a chunk that failed as a whole."""
-        try:
-            return self._dataset.getitem(index)
-        except StopIteration as error:
-            # A source may say so that it has ended; a function cannot.
-            stage = add_read_note(error, self._dataset, index)
-            if not stage.parents:
-                self._length = index
-                raise
-            self._base = self._end = index + 1
-            raise RuntimeError(f"{stage} raised StopIteration at element {index}.") from error
-        except Exception as error:
-            self._base = self._end = index + 1
-            add_read_note(error, self._dataset, index)
-            raise
 
     def _hold(self, start: int, chunk: Sequence[T | None]) -> None:
         """Take a chunk over, without its missing elements."""
@@ -255,10 +274,11 @@ class PrefetchDatasetIterator(ChunkPlace, DatasetIterator[T]):
             try:
                 self._watch.see(len(part), sum(element is None for element in part))
             except ValueError as error:
-                self._failure = error.with_traceback(None)
-                # What was read behind it is read again.
-                self._retried_until = max(self._retried_until, self._end)
+                if self._failed is None:
+                    self._failed, self._failed_base = PartlyFailed(chunk), self._base
+                # In the place of the last element that was looked at.
                 self._end = self._base + start - 1
+                self._failed[self._end - self._failed_base] = Failure(error.with_traceback(None))
                 return chunk[: start - 1]
         return chunk
 
@@ -281,6 +301,7 @@ class PrefetchDatasetIterator(ChunkPlace, DatasetIterator[T]):
             buffer_bytes=self._buffer_bytes,
             is_crowded=self._is_crowded,
             read_unwatched=read_plainly,
+            chunk_hint=min(self._dataset.chunk_hint, _LARGEST_HINT),
         )
         # The reader's threads must not keep this iterator alive, nor outlive it.
         self._finalizer = weakref.finalize(self, reader.close)
@@ -327,24 +348,24 @@ class PrefetchDatasetIterator(ChunkPlace, DatasetIterator[T]):
             indices += [self._base, *(index for index, e in behind if e is not None)]
         return indices[self._cursor]
 
-    def set_state(self, state: State) -> None:
-        self.check_state(state)
+    def go_to(self, state: State) -> None:
         self._drop_reader()
         self._stand_at(operator.index(joined(state)["next_index"]))
 
     def check_state(self, state: State) -> None:
         given: Any = joined(state)
         if isinstance(given, Mapping) and "iterators_in_use_states" in given:
+            count = len(list_of(given, "iterators_in_use_states", self))
             raise WrongStateError(
-                f"The state was taken with {len(given['iterators_in_use_states'])} workers, which"
+                f"The state was taken with {count} workers, which"
                 " have not read a beginning of the data together: without them there is no"
                 " position that means the same. Restore it with the same number."
             )
         index = index_of(given, "next_index", self)
         if not 0 <= index <= self._length:
-            raise IndexError(
-                f"Cannot go to the element at {index}: the dataset has {self._length}. Was the"
-                " state taken from another dataset?"
+            raise WrongStateError(
+                f"Cannot go to the element at {shortened(index)}: the dataset has {self._length}."
+                " Was the state taken from another dataset?"
             )
 
     def _get_next_index(self) -> int:

@@ -10,10 +10,12 @@ import numpy as np
 from wholegrain._core import elements, tree
 from wholegrain._core.place import KeptPlace
 from wholegrain._core.spec import ShapeDtypeStruct
+from wholegrain._core.state import wrong_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
-from wholegrain._graph.iterator import DatasetIterator, TransformIterator
-from wholegrain._graph.kinds import OneParentIterNode
+from wholegrain._core.whole_number import whole_count
+from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
+from wholegrain._graph.kinds import AnyDataset, OneParentIterNode
 from wholegrain._graph.stage import Stage
 
 
@@ -28,8 +30,11 @@ class RebatchIterDataset(OneParentIterNode[T]):
 
     _stage = Stage(fixed=("batch_size", "drop_remainder"), rereads=True)
 
-    def __init__(self, parent: Any, batch_size: int, drop_remainder: bool = False) -> None:
+    def __init__(
+        self, parent: AnyDataset[T], batch_size: int, drop_remainder: bool = False
+    ) -> None:
         super().__init__(parent)
+        batch_size = whole_count("batch_size", batch_size)
         if batch_size <= 0:
             raise ValueError(f"A batch needs at least one row, but got batch_size={batch_size}.")
         self._batch_size = batch_size
@@ -113,19 +118,18 @@ class RebatchDatasetIterator(KeptPlace, TransformIterator[T]):
     def check_state(self, state: State) -> None:
         self.check_parts(state, "parent", "batch_idx")
 
-    def set_state(self, state: State) -> None:
-        self.check_state(state)
-        with self.all_or_nothing():
-            self._go_to(state)
-
-    def _go_to(self, state: State) -> None:
+    def go_to(self, state: State) -> None:
         next_row = operator.index(state["batch_idx"])
-        self.parent.set_state(state["parent"])
+        go_to_state_of(self.parent, state["parent"])
         self._before_batch = self.parent.get_state()
         self._batch, self._rows, self._next_row = None, 0, 0
         if next_row:
-            with contextlib.suppress(StopIteration):
+            with contextlib.suppress(StopIteration):  # At the end, where the number stays.
                 self._read_batch()
+                if next_row > self._rows:
+                    raise wrong_state(
+                        self, f"{next_row} rows were read of a batch with {self._rows}"
+                    )
             self._next_row = next_row
 
     def close(self) -> None:

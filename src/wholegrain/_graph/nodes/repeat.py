@@ -1,22 +1,26 @@
 """Several epochs in a row."""
 
 import sys
-from typing import Any
 
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import IndexT, State, T
-from wholegrain._graph.iterator import DatasetIterator, TransformIterator
-from wholegrain._graph.kinds import IndexTransform, OneParentIterNode
+from wholegrain._core.whole_number import whole_count
+from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
+from wholegrain._graph.kinds import AnyDataset, IndexTransform, OneParentIterNode
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
 
 
-def _check_epochs(method: str, num_epochs: int | None) -> None:
-    if num_epochs is not None and num_epochs <= 0:
+def _checked_epochs(method: str, num_epochs: int | None) -> int | None:
+    if num_epochs is None:
+        return None
+    num_epochs = whole_count("num_epochs", num_epochs)
+    if num_epochs <= 0:
         raise ValueError(
             f"`{method}` needs at least one epoch, but got num_epochs={num_epochs}."
             " Leave it out to repeat forever."
         )
+    return num_epochs
 
 
 class RepeatMapDataset(IndexTransform[T]):
@@ -28,8 +32,7 @@ class RepeatMapDataset(IndexTransform[T]):
         self, parent: MapDataset[T], num_epochs: int | None, reseed_each_epoch: bool
     ) -> None:
         super().__init__(parent)
-        _check_epochs("repeat", num_epochs)
-        self._num_epochs = num_epochs
+        self._num_epochs = _checked_epochs("repeat", num_epochs)
         self._reseed = reseed_each_epoch
         self._follow_parents()
 
@@ -48,6 +51,11 @@ class RepeatMapDataset(IndexTransform[T]):
 
     def __len__(self) -> int:
         return self._length
+
+    @property
+    def epochs_inside(self) -> int | None:
+        """How many epochs it counts as one; None for any number."""
+        return self._num_epochs
 
     def parent_index(self, index: IndexT) -> IndexT:
         if self._reseed:
@@ -70,10 +78,14 @@ class RepeatIterDataset(OneParentIterNode[T]):
 
     _stage = Stage(free=("num_epochs",))
 
-    def __init__(self, parent: Any, num_epochs: int | None = None) -> None:
+    def __init__(self, parent: AnyDataset[T], num_epochs: int | None = None) -> None:
         super().__init__(parent)
-        _check_epochs("RepeatIterDataset", num_epochs)
-        self._num_epochs = num_epochs
+        self._num_epochs = _checked_epochs("RepeatIterDataset", num_epochs)
+
+    @property
+    def epochs_inside(self) -> int | None:
+        """How many epochs it gives; None for any number."""
+        return self._num_epochs
 
     def open(self) -> DatasetIterator[T]:
         return RepeatDatasetIterator(self._parent.__iter__(), self._num_epochs)
@@ -129,9 +141,9 @@ class RepeatDatasetIterator(TransformIterator[T]):
         self.epoch += 1
         self._any_in_epoch = False
         if self._num_epochs is None or self.epoch < self._num_epochs:
-            self.parent.set_state(self._start)
+            go_to_state_of(self.parent, self._start)
 
-    def set_state(self, state: State) -> None:
-        super().set_state(state)
+    def go_to(self, state: State) -> None:
+        super().go_to(state)
         # A state in the middle of an epoch says that there was something in it.
         self._any_in_epoch = True

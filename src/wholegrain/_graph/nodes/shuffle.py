@@ -1,13 +1,13 @@
 """A random order, without a buffer: where an element comes from is computed."""
 
 import operator
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from wholegrain._core.permute import shuffle_index, shuffle_indices
+from wholegrain._core.permute import shuffle_each, shuffle_index, shuffle_indices
 from wholegrain._core.types import IndexT, Indices, T
+from wholegrain._core.whole_number import whole_count
 from wholegrain._graph.kinds import IndexTransform
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.seeds import resolve_seed
@@ -32,6 +32,7 @@ class ShuffleMapDataset(IndexTransform[T]):
     """Each epoch of the parent in another random order."""
 
     _stage = Stage(fixed=("seed", "length"))
+    is_random = True
 
     def __init__(self, parent: MapDataset[T], seed: int | None) -> None:
         super().__init__(parent)
@@ -61,12 +62,8 @@ def _shuffle_epochs(indices: Indices, length: int, seed: int) -> Indices:
         shuffled = shuffle_indices(positions, length, (seed + first) % 2**32)
         return shuffled + start if start else shuffled
     epochs, positions = np.divmod(indices, length)
-    shuffled = np.empty_like(indices)
-    for epoch in np.unique(epochs).tolist():
-        here = epochs == epoch
-        shuffled[here] = (
-            shuffle_indices(positions[here], length, (seed + epoch) % 2**32) + epoch * length
-        )
+    shuffled = shuffle_each(positions, length, (seed + epochs) % 2**32)
+    shuffled += epochs * length
     return shuffled
 
 
@@ -82,11 +79,11 @@ class WindowShuffleMapDataset(IndexTransform[T]):
     """
 
     _stage = Stage(fixed=("window_size", "seed", "length"))
+    is_random = True
 
     def __init__(self, parent: MapDataset[T], *, window_size: int, seed: int) -> None:
         super().__init__(parent)
-        check_window_size(window_size)
-        self._window_size = window_size
+        self._window_size = checked_window_size(window_size)
         self._seed = check_seed("WindowShuffleMapDataset", seed)
 
     def parent_index(self, index: IndexT) -> IndexT:
@@ -111,27 +108,31 @@ class WindowShuffleMapDataset(IndexTransform[T]):
             raise ZeroDivisionError("The dataset is empty: there is no element to read.")
         epochs, positions = np.divmod(indices, length)
         windows, places = np.divmod(positions, self._window_size)
+        starts = epochs * length + windows * self._window_size
+        seeds = (epochs * -(-length // self._window_size) + windows + self._seed) % 2**32
+        # The last window of an epoch may be smaller.
+        whole = length // self._window_size * self._window_size
+        if int(positions.max(initial=0)) < whole:
+            shuffled = shuffle_each(places, self._window_size, seeds)
+            shuffled += starts
+            return shuffled
         shuffled = np.empty_like(indices)
-        for where in _groups(epochs, windows):
-            one = where[0]
-            start, size, seed = self._window(int(epochs[one]), int(windows[one]), length)
-            shuffled[where] = shuffle_indices(places[where], size, seed) + start
+        for size, here in (
+            (self._window_size, positions < whole),
+            (length - whole, positions >= whole),
+        ):
+            shuffled[here] = shuffle_each(places[here], size, seeds[here]) + starts[here]
         return shuffled
 
     def __str__(self) -> str:
         return f"WindowShuffleMapDataset(window_size={self._window_size})"
 
 
-def _groups(epochs: Indices, windows: Indices) -> Sequence[Indices]:
-    """Return the places of each distinct window."""
-    order = np.lexsort((windows, epochs))
-    new = (np.diff(epochs[order]) != 0) | (np.diff(windows[order]) != 0)
-    return np.split(order, np.flatnonzero(new) + 1) if len(order) else []
-
-
-def check_window_size(window_size: int) -> None:
-    """Refuse a window that cannot hold an element."""
+def checked_window_size(window_size: int) -> int:
+    """Return the size of a window, or refuse one that cannot hold an element."""
+    window_size = whole_count("window_size", window_size)
     if window_size <= 0:
         raise ValueError(
             f"A window needs room for at least one element, but got window_size={window_size}."
         )
+    return window_size

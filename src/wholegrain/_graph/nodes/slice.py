@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from wholegrain._core.types import IndexT, Indices, NDArray, T
+from wholegrain._graph.chunks import read_singly
 from wholegrain._graph.kinds import IndexTransform
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
@@ -32,7 +33,7 @@ class _PartMapDataset(IndexTransform[T]):
     def getitems(self, indices: Indices) -> Sequence[T | None]:
         if self._fits(indices):
             return super().getitems(indices)
-        return [self.getitem(index) for index in indices.tolist()]
+        return read_singly(self.getitem, indices.tolist(), self, indices)  # type: ignore[no-any-return]
 
     def gather(self, indices: Indices) -> NDArray[Any] | None:
         return super().gather(indices) if self._fits(indices) else None
@@ -46,6 +47,9 @@ class SliceMapDataset(_PartMapDataset[T]):
     """
 
     _stage = Stage(fixed=("start", "step"), free=("stop",))
+
+    is_share = False
+    """Whether it is what one of several workers reads: errors count elements as the whole does."""
 
     def __init__(self, parent: MapDataset[T], sl: builtins.slice) -> None:
         super().__init__(parent)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from wholegrain._core.types import Indices, NDArray, T
-from wholegrain._graph.chunks import read_chunk
+from wholegrain._graph.chunks import read_bulk, read_singly
+from wholegrain._graph.given_sources import check_source
 from wholegrain._graph.kinds import MapNode
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
@@ -21,12 +22,7 @@ class SourceMapDataset(MapNode[T]):
 
     def __init__(self, source: Any) -> None:
         super().__init__()
-        if not hasattr(source, "__getitem__"):
-            raise TypeError(
-                "A source needs `__len__` and `__getitem__(index)`, but"
-                f" {type(source).__name__} has no `__getitem__`. A generator or another iterable"
-                " can be made a list first."
-            )
+        check_source(source)
         self._source = source
 
     @property
@@ -49,10 +45,10 @@ class SourceMapDataset(MapNode[T]):
         try:
             length = len(self._source)
         except TypeError:
-            return read_many(self._source, indices)
+            return read_many(self._source, indices, self, indices)
         if length == 0:
             raise ZeroDivisionError("The source is empty: there is no element to read.")
-        return read_many(self._source, indices % length)
+        return read_many(self._source, indices % length, self, indices)
 
     def gather(self, indices: Indices) -> NDArray[Any] | None:
         source = self._source
@@ -70,22 +66,26 @@ class SourceMapDataset(MapNode[T]):
         return f"SourceMapDataset(source={type(self._source).__name__})"
 
 
-def read_many(source: Any, indices: Indices) -> Sequence[Any]:
-    """Read a chunk in the quickest way that the source offers."""
+def read_many(source: Any, positions: Indices, stage: Any, indices: Indices) -> Sequence[Any]:
+    """Read a chunk in the quickest way that the source offers.
+
+    Args:
+        source: What is read.
+        positions: Where in it.
+        stage: The dataset that reads it.
+        indices: The indices of the elements there.
+    """
     if isinstance(source, MapDataset):
-        return source.getitems(indices)
+        return source.getitems(positions)
     if type(source) is np.ndarray:
         if source.ndim == 1 and source.dtype.kind in "biufc":
-            return list(source[indices])
-        return [source[index] for index in indices.tolist()]
-    positions = indices.tolist()
+            return list(source[positions])
+        return [source[position] for position in positions.tolist()]
+    places = positions.tolist()
     for method in ("__getitems__", "_getitems"):
         if getattr(source, method, None) is not None:
-            return read_chunk(source, method, positions)
-    elements = list(map(source.__getitem__, positions))
-    if len(elements) < len(positions):
-        raise StopIteration  # The source raised it, and `map` took it for its own end.
-    return elements
+            return read_bulk(source, method, places, stage, indices)  # type: ignore[no-any-return]
+    return read_singly(source.__getitem__, places, stage, indices)  # type: ignore[no-any-return]
 
 
 class RangeMapDataset(MapNode[int]):

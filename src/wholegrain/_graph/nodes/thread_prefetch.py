@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from wholegrain._core.types import T
 from wholegrain._graph.iterator import DatasetIterator
-from wholegrain._graph.kinds import OneParentIterNode
+from wholegrain._graph.kinds import AnyDataset, OneParentIterNode
 from wholegrain._graph.stage import Stage
-from wholegrain._graph.thread_iterator import ThreadPrefetchDatasetIterator, check_buffer_size
+from wholegrain._graph.thread_iterator import ThreadPrefetchDatasetIterator, checked_buffer_size
 
 
 class ThreadPrefetchIterDataset(OneParentIterNode[T]):
@@ -21,10 +19,9 @@ class ThreadPrefetchIterDataset(OneParentIterNode[T]):
 
     _stage = Stage(free=("prefetch_buffer_size",), position="parent")
 
-    def __init__(self, parent: Any, *, prefetch_buffer_size: int) -> None:
+    def __init__(self, parent: AnyDataset[T], *, prefetch_buffer_size: int) -> None:
         super().__init__(parent)
-        check_buffer_size(prefetch_buffer_size)
-        self._prefetch_buffer_size = prefetch_buffer_size
+        self._prefetch_buffer_size = checked_buffer_size(prefetch_buffer_size)
 
     def open(self) -> DatasetIterator[T]:
         return ThreadPrefetchDatasetIterator(self._parent.__iter__(), self._prefetch_buffer_size)

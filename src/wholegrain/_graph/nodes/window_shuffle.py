@@ -2,17 +2,17 @@
 
 import contextlib
 import operator
-from typing import Any
 
 import numpy as np
 
 from wholegrain._core.permute import shuffle_indices
 from wholegrain._core.place import KeptPlace
-from wholegrain._core.state import WrongStateError
+from wholegrain._core.state import wrong_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
-from wholegrain._graph.iterator import DatasetIterator, TransformIterator
-from wholegrain._graph.kinds import OneParentIterNode
+from wholegrain._core.whole_number import whole_count, whole_number
+from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
+from wholegrain._graph.kinds import AnyDataset, OneParentIterNode
 from wholegrain._graph.stage import Stage
 
 
@@ -26,12 +26,14 @@ class WindowShuffleIterDataset(OneParentIterNode[T]):
     """
 
     _stage = Stage(fixed=("window_size", "seed"), rereads=True)
+    is_random = True
 
-    def __init__(self, parent: Any, *, window_size: int, seed: int) -> None:
+    def __init__(self, parent: AnyDataset[T], *, window_size: int, seed: int) -> None:
         super().__init__(parent)
+        window_size = whole_count("window_size", window_size)
         if window_size < 0:
             raise ValueError(f"`window_size` cannot be negative, but got {window_size}.")
-        seed = operator.index(seed)
+        seed = whole_number("seed", seed)
         if not 0 <= seed < 2**32:
             raise ValueError(
                 f"`WindowShuffleIterDataset` needs a seed from 0 to 2**32 - 1, but got seed={seed}."
@@ -82,6 +84,16 @@ class WindowShuffleDatasetIterator(KeptPlace, TransformIterator[T]):
             keep_user_frames(error)
             raise
 
+    def take(self, count: int) -> list[T]:
+        position: int = self._pos_in_window
+        if not count or position >= len(self._window):
+            return super().take(count)  # Which reads the next window.
+        elements = self._window[position : position + count]
+        self._pos_in_window = position = position + len(elements)
+        if position == len(self._window):
+            self._window_index += 1
+        return elements
+
     def _fill(self, window_index: int) -> None:
         """Read a window and put it in order."""
         start = self.parent.get_state()
@@ -118,26 +130,24 @@ class WindowShuffleDatasetIterator(KeptPlace, TransformIterator[T]):
     def check_state(self, state: State) -> None:
         self.check_parts(state, "parent_window_start_state", "window_index", "pos_in_window")
         if (position := state["pos_in_window"]) > self._window_size:
-            raise WrongStateError(
-                f"The state is that of a window in which {position} elements were read, but it has"
-                f" {self._window_size}. Was it taken from another pipeline?"
+            raise wrong_state(
+                self, f"{position} elements of a window were read that has {self._window_size}"
             )
 
-    def set_state(self, state: State) -> None:
-        self.check_state(state)
-        with self.all_or_nothing():
-            self._go_to(state)
-
-    def _go_to(self, state: State) -> None:
+    def go_to(self, state: State) -> None:
         window_index = operator.index(state["window_index"])
         position = operator.index(state["pos_in_window"])
-        self.parent.set_state(state["parent_window_start_state"])
+        go_to_state_of(self.parent, state["parent_window_start_state"])
         self._stand_at(self.parent.get_state())
         self._window_index = window_index
         if position:
             window_start = self._window_start
             with contextlib.suppress(StopIteration):
                 self._fill(window_index)
+            if position > len(self._window):
+                raise wrong_state(
+                    self, f"{position} elements of a window were read that has {len(self._window)}"
+                )
             # If all of the window has been given, its number is the next one's already; its
             # order does not matter any more.
             self._window_start = window_start

@@ -1,19 +1,26 @@
 """Tuples of the elements of several datasets."""
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-from wholegrain._core.state import WrongStateError, list_of
+from wholegrain._core.failure import PartlyFailed, is_failure
+from wholegrain._core.interruption import is_interruption
+from wholegrain._core.state import list_of, wrong_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, State, T
-from wholegrain._graph.iterator import ClosedIterator, DatasetIterator, check_state_of
-from wholegrain._graph.kinds import IterNode, MapNode
+from wholegrain._graph.iterator import (
+    ClosedIterator,
+    DatasetIterator,
+    StageIterator,
+    check_state_of,
+    go_to_state_of,
+)
+from wholegrain._graph.kinds import AnyDataset, IterNode, MapNode, several
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
 
 
-class ZipMapDataset(MapNode[tuple[Any, ...]]):
+class ZipMapDataset(MapNode[tuple[T, ...]]):
     """The elements of several datasets at the same index, as a tuple.
 
     Args:
@@ -21,8 +28,8 @@ class ZipMapDataset(MapNode[tuple[Any, ...]]):
             the tuple.
     """
 
-    def __init__(self, parents: Sequence[MapDataset[Any]]) -> None:
-        super().__init__(tuple(parents))
+    def __init__(self, parents: Sequence[MapDataset[T]]) -> None:
+        super().__init__(several("ZipMapDataset", parents))
         self._follow_parents()
 
     def _follow_parents(self) -> None:
@@ -39,12 +46,17 @@ class ZipMapDataset(MapNode[tuple[Any, ...]]):
     def __len__(self) -> int:
         return self._length
 
-    def getitem(self, index: int) -> tuple[Any, ...]:
-        return tuple([parent.getitem(index) for parent in self._parents])
+    def getitem(self, index: int) -> tuple[T, ...]:
+        elements: list[Any] = [parent.getitem(index) for parent in self._parents]
+        return tuple(elements)
 
-    def getitems(self, indices: Indices) -> Sequence[tuple[Any, ...]]:
+    def getitems(self, indices: Indices) -> Sequence[tuple[T, ...]]:
         columns = [parent.getitems(indices) for parent in self._parents]
-        return list(zip(*columns, strict=True))
+        rows = list(zip(*columns, strict=True))
+        if not any(type(column) is PartlyFailed for column in columns):
+            return rows
+        # A tuple fails with the first of its members that did.
+        return PartlyFailed([next(filter(is_failure, row), row) for row in rows])
 
     @property
     def _element_spec(self) -> Any:
@@ -64,8 +76,8 @@ class ZipIterDataset(IterNode[tuple[T, ...]]):
 
     _stage = Stage(free=("strict",))
 
-    def __init__(self, parents: Sequence[Any], *, strict: bool = True) -> None:
-        super().__init__(tuple(parents))
+    def __init__(self, parents: Sequence[AnyDataset[T]], *, strict: bool = True) -> None:
+        super().__init__(several("ZipIterDataset", parents))
         if not self._parents:
             raise ValueError("`ZipIterDataset` needs at least one dataset, but got none.")
         self._strict = strict
@@ -81,7 +93,7 @@ class ZipIterDataset(IterNode[tuple[T, ...]]):
         return f"ZipIterDataset([{len(self._parents)} parents], strict={self._strict})"
 
 
-class ZipDatasetIterator(DatasetIterator[tuple[T, ...]]):
+class ZipDatasetIterator(StageIterator[tuple[T, ...]]):
     """A position in each of several datasets."""
 
     closes_when_dropped = False
@@ -102,8 +114,11 @@ class ZipDatasetIterator(DatasetIterator[tuple[T, ...]]):
         except Exception as error:
             # The tuple is lost as a whole: the datasets behind move on with the others.
             for parent in self._parents[len(elements) + 1 :]:
-                with contextlib.suppress(StopIteration, Exception):
+                try:
                     next(parent)
+                except Exception as another:
+                    if is_interruption(another):
+                        raise
             keep_user_frames(error)
             raise
         return tuple(elements)
@@ -133,14 +148,15 @@ class ZipDatasetIterator(DatasetIterator[tuple[T, ...]]):
     def check_state(self, state: State) -> None:
         states = list_of(state, "parents", self)
         if len(states) != len(self._parents):
-            raise WrongStateError(f"The state is not one of {self}: it has the parents {states}.")
+            raise wrong_state(
+                self, f"it has {len(states)} parents, but {len(self._parents)} are zipped here"
+            )
         for parent, parent_state in zip(self._parents, states, strict=True):
             check_state_of(parent, parent_state)
 
-    def set_state(self, state: State) -> None:
-        self.check_state(state)
+    def go_to(self, state: State) -> None:
         for parent, parent_state in zip(self._parents, state["parents"], strict=True):
-            parent.set_state(parent_state)
+            go_to_state_of(parent, parent_state)
 
     def close(self) -> None:
         super().close()

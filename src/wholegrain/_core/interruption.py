@@ -1,0 +1,72 @@
+"""Exceptions that interrupt the consumer rather than tell of an element that failed."""
+
+import functools
+import inspect
+import signal
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from wholegrain._core.tracebacks import is_internal
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Say whether an exception came from outside the pipeline: Ctrl-C, or a signal handler.
+
+    That is a `KeyboardInterrupt`, and whatever a signal handler raised: a time-out, say, that a
+    handler of SIGALRM raises while a user's function runs. Such an exception says nothing about
+    an element, so it is raised at once, and the element is read again. What a user's function
+    raises by itself, even if it is a `SystemExit`, is the failure of an element.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return True
+    trace = error.__traceback__
+    if trace is None:
+        return False
+    handlers = frozenset(_handler_codes())
+    interrupted = trace.tb_frame
+    while trace is not None:
+        frame = trace.tb_frame
+        if frame.f_code in handlers or _was_given(frame, interrupted):
+            return True
+        interrupted, trace = frame, trace.tb_next
+    return False
+
+
+def _was_given(frame: types.FrameType, interrupted: types.FrameType) -> bool:
+    """Say whether a function got the frame below it as an argument, as a signal handler does.
+
+    A handler that takes itself out of `signal` before it raises is known by this alone.
+    """
+    code = frame.f_code
+    names = code.co_varnames[: code.co_argcount]
+    if code.co_flags & inspect.CO_VARARGS:
+        names += (code.co_varnames[code.co_argcount + code.co_kwonlyargcount],)
+    # Looking at the variables of our own frames would keep the error alive in them.
+    if not names or frame is interrupted or is_internal(frame):
+        return False
+    found = frame.f_locals
+    for name in names:
+        value = found.get(name)
+        given = value if isinstance(value, tuple) else (value,)
+        if any(one is interrupted for one in given):
+            return True
+    return False
+
+
+def _handler_codes() -> Iterator[types.CodeType]:
+    """Yield the code of each signal handler that is written in Python."""
+    for number in signal.valid_signals():
+        handler: Any = signal.getsignal(number)
+        if not callable(handler) or isinstance(
+            handler, (signal.Handlers, types.BuiltinFunctionType)
+        ):
+            continue
+        while isinstance(handler, functools.partial):
+            handler = handler.func
+        function = getattr(handler, "__func__", handler)
+        if not hasattr(function, "__code__"):
+            function = type(handler).__call__
+        code = getattr(function, "__code__", None)
+        if code is not None:
+            yield code

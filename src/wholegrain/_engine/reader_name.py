@@ -1,0 +1,31 @@
+"""What reader threads are called. Programs take the number out of the name, as Grain has it."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def reader_name(number: int | str) -> str:
+    """Return the name of a reader thread."""
+    return f"grain-prefetch_{number}"
+
+
+_FIRST = reader_name(0)
+
+
+def as_first_reader(read: Callable[[int, int], Sequence[Any]]) -> Callable[[int, int], Any]:
+    """Return a function that reads under the name of the first reader thread.
+
+    In Grain only reader threads read; here the consumer does, where that is quicker.
+    """
+
+    def named(first: int, last: int) -> Sequence[Any]:
+        thread = threading.current_thread()
+        name = thread.name
+        thread.name = _FIRST
+        try:
+            return read(first, last)
+        finally:
+            thread.name = name
+
+    return named

@@ -1,0 +1,112 @@
+"""What to do instead with objects that are no sources."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+# Which source reads files of which ending.
+_ENDINGS = {
+    "parquet": "ParquetDataSource",
+    "pq": "ParquetDataSource",
+    "arrow": "ArrowDataSource",
+    "feather": "ArrowDataSource",
+    "tfrecord": "TFRecordDataSource",
+    "tfrecords": "TFRecordDataSource",
+    "array_record": "ArrayRecordDataSource",
+    "arrayrecord": "ArrayRecordDataSource",
+    "bagz": "BagzDataSource",
+    "npy": "NpyDataSource",
+    "npz": "NpyDataSource",
+}
+_NAME = re.compile(
+    r".*\.(?P<ending>[a-z_]+)(?:-\d+-of-\d+|@(?:\d+|\*))?", re.DOTALL | re.IGNORECASE
+)
+
+
+def check_source(source: Any) -> None:
+    """Raise if an object is none of the things that records are read from by number."""
+    advice = _advice(source)
+    if advice is not None:
+        raise TypeError(f"`source` got {advice}")
+    if not hasattr(source, "__getitem__"):
+        raise TypeError(
+            "A source needs `__len__` and `__getitem__(index)`, but"
+            f" {type(source).__name__} has no `__getitem__`. A generator or another iterable"
+            " can be made a list first."
+        )
+
+
+def _advice(source: Any) -> str | None:
+    """Return what an object is and what to do with it; None if nothing is known against it."""
+    # Strings, dicts with numbers for keys and all that has a length and items are sources.
+    match source:
+        case str() if _is_path(source):
+            return _advice_for_path(source)
+        case os.PathLike():
+            return _advice_for_path(os.fspath(source))
+        case Mapping():
+            return _advice_for_mapping(source)
+        case AbstractSet():
+            kind = type(source).__name__
+            return f"a {kind}, whose elements have no order. Make it a list: `sorted(...)`."
+        case Iterator():
+            return (
+                f"a {type(source).__name__}, which can only be read once and in order. Make it a"
+                " list, or subclass `IterDataset` to read it in order."
+            )
+    return _advice_for_library(source)
+
+
+def _advice_for_library(source: Any) -> str | None:
+    kind = type(source)
+    library, name = kind.__module__.partition(".")[0], kind.__name__
+    if library == "datasets" and name == "IterableDataset":
+        return (
+            "a streaming Hugging Face dataset, whose rows can only be read in order. Load it"
+            " without `streaming=True`, or subclass `IterDataset` to read it in order."
+        )
+    if library == "pandas" and name == "DataFrame":
+        return 'a pandas DataFrame. Give its rows: `df.to_dict("records")`.'
+    if library == "polars" and name == "DataFrame":
+        return "a polars DataFrame. Give its rows: `df.to_dicts()`."
+    if library == "pyarrow" and name in ("Table", "RecordBatch"):
+        return f"a pyarrow {name}. Give its rows: `table.to_pylist()`."
+    return None
+
+
+def _is_path(text: str) -> bool:
+    match = _NAME.fullmatch(text)
+    return "/" in text or (match is not None and match["ending"].lower() in _ENDINGS)
+
+
+def _advice_for_path(path: "str | bytes") -> str:
+    name = os.fsdecode(path)
+    match = _NAME.fullmatch(os.path.basename(name))
+    reader = _ENDINGS.get(match["ending"].lower()) if match else None
+    given = f"the path {name!r}, and not what is in it."
+    if reader is None:
+        return (
+            f"{given} Sources for files are in `wholegrain.sources`: ParquetDataSource,"
+            " ArrayRecordDataSource, FolderDataSource and others."
+        )
+    return f"{given} Read it with `wholegrain.sources.{reader}({name!r})`."
+
+
+def _advice_for_mapping(source: "Mapping[Any, Any]") -> str | None:
+    if not source or 0 in source:
+        return None
+    names = ", ".join(repr(name) for name in list(source)[:4])
+    more = ", ..." if len(source) > 4 else ""
+    if type(source).__module__.partition(".")[0] == "datasets":
+        first = next(iter(source))
+        return (
+            f"the splits {names}{more} of a Hugging Face dataset. Give one of them:"
+            f" `dataset[{first!r}]`."
+        )
+    return (
+        f"a dict with the keys {names}{more}, but records are asked for by number, from 0 on. If"
+        " it has columns, give its rows: `[dict(zip(d, row)) for row in zip(*d.values())]`; if it"
+        " has records, `list(d.values())`."
+    )

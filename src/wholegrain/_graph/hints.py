@@ -1,0 +1,143 @@
+"""What to call instead, where a user asks a dataset or an iterator for what it does not have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+K = TypeVar("K")
+
+_BEFORE = "before `to_iter_dataset()`: `MapDataset.source(...){}.to_iter_dataset()`"
+_OF_ITERATORS = "It belongs to iterators: `it = iter(ds)`, then `it.{name}(...)`."
+_OF_CLASSES = "It belongs to the class: `MapDataset.{name}(...)`."
+_OF_DATASETS = "It belongs to datasets: `ds = ds.{name}(...)`, then `iter(ds)`."
+_STREAM = "Call `to_iter_dataset()` first: `ds.to_iter_dataset().mp_prefetch(options)`."
+_LIMIT = "`experimental.LimitIterDataset(ds, n)` has the first n elements."
+
+_ITERATORS = dict.fromkeys(
+    ("get_state", "set_state", "close", "report", "start_prefetch", "save", "load"), _OF_ITERATORS
+)
+_HINTS: dict[str, dict[str, str]] = {
+    "MapDataset": {
+        **_ITERATORS,
+        **dict.fromkeys(("range", "mix", "concatenate", "select_from_datasets"), _OF_CLASSES),
+        "mp_prefetch": _STREAM,
+        "prefetch": _STREAM,
+        "take": "`ds[:n]` has the first n elements.",
+        "limit": "`ds[:n]` has the first n elements.",
+        "skip": "`ds[n:]` leaves out the first n elements.",
+        "shard": "`ds[shard_index::shard_count]` is one of several shards.",
+        "flat_map": "`experimental.FlatMapMapDataset(ds, transform)` does it.",
+        "zip": "`experimental.ZipMapDataset([ds, other])` does it.",
+        "cache": "`experimental.CacheIterDataset(ds.to_iter_dataset())` does it.",
+        "window_shuffle": (
+            "`experimental.WindowShuffleMapDataset(ds, window_size=..., seed=...)` does it."
+        ),
+        "interleave": "`experimental.InterleaveIterDataset(ds, cycle_length=...)` does it.",
+    },
+    "IterDataset": {
+        **_ITERATORS,
+        "mix": "It belongs to the class: `IterDataset.mix([ds, other])`.",
+        "shuffle": (
+            "Shuffle the whole " + _BEFORE.format(".shuffle(seed=...)") + ", or a window:"
+            " `experimental.WindowShuffleIterDataset(ds, window_size=..., seed=...)`."
+        ),
+        "repeat": (
+            "Repeat " + _BEFORE.format(".repeat()") + ", where every epoch is shuffled"
+            " anew, or give the same elements again: `experimental.RepeatIterDataset(ds)`."
+        ),
+        "slice": "Slice " + _BEFORE.format("[start:stop]") + ".",
+        "to_iter_dataset": "It is an IterDataset already.",
+        "take": _LIMIT,
+        "limit": _LIMIT,
+        "shard": "Shard " + _BEFORE.format("[shard_index::shard_count]") + ".",
+        "flat_map": "`experimental.FlatMapIterDataset(ds, transform)` does it.",
+        "zip": "`experimental.ZipIterDataset([ds, other])` does it.",
+        "cache": "`experimental.CacheIterDataset(ds)` does it.",
+        "rebatch": "`experimental.RebatchIterDataset(ds, batch_size)` does it.",
+        "window_shuffle": (
+            "`experimental.WindowShuffleIterDataset(ds, window_size=..., seed=...)` does it."
+        ),
+        "concatenate": "Concatenate random-access datasets: `MapDataset.concatenate([...])`.",
+    },
+    "class IterDataset": dict.fromkeys(
+        ("source", "range", "concatenate", "select_from_datasets"),
+        "`MapDataset.{name}(...).to_iter_dataset()` makes an IterDataset.",
+    ),
+    "DatasetIterator": dict.fromkeys(
+        (
+            *("map", "map_with_index", "random_map", "filter", "batch", "seed", "apply", "pipe"),
+            *("shuffle", "repeat", "slice", "to_iter_dataset", "mp_prefetch"),
+        ),
+        _OF_DATASETS,
+    ),
+}
+
+NO_INDEX = (
+    "An IterDataset has no elements by index: it gives them in order, `next(iter(ds))`."
+    " Before `to_iter_dataset()`, `ds[index]` and `ds[start:stop]` work."
+)
+
+
+class _NoAttribute:
+    """Stands for an attribute that a class does not have, and says what to call instead.
+
+    A `__getattr__` could say the same, but slows down every other attribute of the objects:
+    Python looks those up in a general way then.
+    """
+
+    def __init__(self, name: str, hint: str) -> None:
+        self._name = name
+        self._hint = hint.format(name=name)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is not None:
+            who = f"'{type(instance).__name__}' object"
+        elif hasattr(type(owner), self._name):  # What makes datasets is known to classes alone.
+            return getattr(type(owner), self._name).__get__(owner)
+        else:
+            who = f"type object '{owner.__name__}'"
+        raise AttributeError(f"{who} has no attribute '{self._name}'. {self._hint}")
+
+
+def with_hints(cls: type[K]) -> type[K]:
+    """Have a class say what to call instead of what it does not have."""
+    for name, hint in _HINTS[cls.__name__].items():
+        if name not in dir(cls):
+            setattr(cls, name, _NoAttribute(name, hint))
+    return cls
+
+
+def names_of(asked: Any) -> list[str]:
+    """Return the names of what an object has, without those that only give a hint."""
+    return [name for name in object.__dir__(asked) if hasattr(asked, name)]
+
+
+def no_attribute(asked: type, kind: str, name: str) -> Any:
+    """Raise the AttributeError that Python would, with what to call instead where that is known.
+
+    Args:
+        asked: The class that has no such attribute.
+        kind: What it is: a key of the table above.
+        name: The attribute.
+    """
+    hint = _HINTS[kind].get(name)
+    if hint is None:
+        return type.__getattribute__(asked, name)
+    said = f"type object '{asked.__name__}'"
+    raise AttributeError(f"{said} has no attribute '{name}'. {hint.format(name=name)}")
+
+
+class WrongKindError(TypeError, AttributeError):
+    """An operator was used that a dataset does not have; for `hasattr` it is not there."""
+
+
+class NotThere:
+    """Stands for a special method that a class does not have, and says what to call instead."""
+
+    def __init__(self, hint: str) -> None:
+        self._hint = hint
+
+    if not TYPE_CHECKING:
+
+        def __get__(self, instance: Any, owner: Any = None) -> NoReturn:
+            raise WrongKindError(self._hint)

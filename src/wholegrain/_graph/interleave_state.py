@@ -1,0 +1,70 @@
+"""What a state of datasets that are read in turn has to look like."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from wholegrain._core.state import (
+    WrongStateError,
+    is_flag,
+    is_whole_number,
+    list_of,
+    number_of,
+    shortened,
+    wrong_state,
+)
+
+
+def checked(
+    state: Any, owner: object, num_datasets: int, cycle_length: int
+) -> tuple[Sequence[int], Sequence[Any]]:
+    """Return the datasets in use and their states, if all is right.
+
+    Args:
+        state: A state that was given to `owner`.
+        owner: An iterator over several datasets.
+        num_datasets: How many there are.
+        cycle_length: How many of them are read in turn.
+    """
+    numbers, states, ended = (
+        list_of(state, name, owner)
+        for name in ("iterators_in_use_indices", "iterators_in_use_states", "exhausted")
+    )
+    if len(ended) != cycle_length:
+        raise WrongStateError(
+            f"The state is that of {len(ended)} datasets or workers read in turn, but here are"
+            f" {cycle_length}. Restore it with the same number."
+        )
+    if not len(numbers) <= len(states) <= len(ended) or not all(map(is_flag, ended)):
+        raise wrong_state(
+            owner,
+            f"it has {len(numbers)} datasets with {len(states)} states, and says of those that have"
+            f" ended {shortened(ended)}",
+        )
+    later, all_ended = state.get("future_states", {}), state.get("ended_datasets", ())
+    if not isinstance(later, Mapping) or not isinstance(all_ended, (list, tuple)):
+        raise wrong_state(owner, f"of datasets that wait it says {shortened((later, all_ended))}")
+    _check_numbers([*numbers, *all_ended, *map(_key_as_number, later)], owner, num_datasets)
+    if len(set(numbers)) < len(numbers):
+        raise wrong_state(owner, f"it has a dataset twice: {shortened(numbers)}")
+    _check_at_most(state, "next_index_in_cycle", max(0, cycle_length - 1), owner)
+    _check_at_most(state, "next_index_in_datasets", num_datasets, owner)
+    for slot, slot_state in enumerate(states):
+        if (slot < len(numbers)) == (slot_state is None) and not ended[slot]:
+            raise wrong_state(owner, f"dataset {slot} in turn has no state, or is none and has one")
+    return numbers, states
+
+
+def _check_numbers(numbers: Iterable[Any], owner: object, num_datasets: int) -> None:
+    for number in numbers:
+        if not is_whole_number(number) or not 0 <= number < num_datasets:
+            raise wrong_state(owner, f"it has a dataset {shortened(number)} of {num_datasets}")
+
+
+def _check_at_most(state: Any, name: str, most: int, owner: object) -> None:
+    if number_of(state, name, owner) > most:
+        raise wrong_state(owner, f"under {name!r} it has {state[name]}, but that is at most {most}")
+
+
+def _key_as_number(key: Any) -> Any:
+    """Return the number of a dataset of which JSON has made a text."""
+    return int(key) if isinstance(key, str) and key.isdecimal() else key

@@ -1,0 +1,264 @@
+"""Kills workers, the process that starts them, and whole programs, while pipelines run.
+
+Run as a program: `python -m tests.stress.kills <kills> [seed] [pipelines]`.
+Elements have to be those of a run without kills, and nothing may be left behind.
+"""
+
+import contextlib
+import itertools
+import logging
+import os
+import pickle
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import wholegrain as wg
+from tests.engine.processes import descendants, is_running
+from wholegrain._engine import forks, launcher
+from wholegrain._engine.remote import RemoteIterator
+from wholegrain._engine.stretches import StretchedIterator
+
+_LENGTH = 600
+_TWO = wg.MultiprocessingOptions(num_workers=2)
+
+
+def _numbers() -> wg.MapDataset[Any]:
+    return wg.MapDataset.range(_LENGTH).seed(3).shuffle()
+
+
+def _array(number: int) -> Any:
+    return {"x": np.full(3000 + number % 7, number), "n": number}
+
+
+def _full(number: int) -> Any:
+    return np.full(3000, number)
+
+
+def _tokens(number: int) -> Any:
+    return {"tokens": np.full(1 + number % 50, number)}
+
+
+def _noisy(element: Any, rng: np.random.Generator) -> Any:
+    return element, rng.integers(1 << 30)
+
+
+class _Twice(wg.experimental.FlatMapTransform):
+    max_fan_out = 2
+
+    def flat_map(self, element: Any) -> Any:
+        return [element, -element]
+
+
+def _sharded(ds: wg.MapDataset[Any]) -> wg.IterDataset[Any]:
+    return ds.to_iter_dataset().mp_prefetch(_TWO)
+
+
+def _packed() -> Any:
+    ds = wg.MapDataset.range(_LENGTH * 4).map(_tokens).to_iter_dataset()
+    lengths = {"tokens": 64}
+    return wg.experimental.FirstFitPackIterDataset(
+        ds, length_struct=lengths, num_packing_bins=4
+    ).mp_prefetch(_TWO)
+
+
+def _interleaved() -> Any:
+    parts = [wg.MapDataset.range(n, 4 * _LENGTH, 7).map(_array).to_iter_dataset() for n in range(7)]
+    return wg.experimental.InterleaveIterDataset(parts, cycle_length=3).mp_prefetch(_TWO)
+
+
+def _loader(workers: Any = 2) -> Any:
+    return wg.DataLoader(
+        data_source=wg.sources.RangeDataSource(0, 1000, 1),
+        sampler=wg.samplers.IndexSampler(
+            1000, shard_options=wg.sharding.NoSharding(), shuffle=True, num_epochs=2, seed=4
+        ),
+        operations=[wg.transforms.Batch(4)],
+        worker_count=workers,
+    )
+
+
+def _auto() -> wg.MultiprocessingOptions:
+    return wg.MultiprocessingOptions(num_workers="auto", max_workers=3)
+
+
+PIPELINES: dict[str, Callable[[], Any]] = {
+    "map": lambda: _sharded(_numbers().map(_array)),
+    "small": lambda: _sharded(_numbers().map(lambda n: n)),
+    "batch": lambda: _sharded(_numbers().map(_array).map(lambda e: e["n"]).batch(3)),
+    "filter": lambda: _sharded(_numbers().filter(lambda n: n % 3 > 0).map(_array)),
+    "random_map": lambda: _sharded(_numbers().random_map(_noisy)),
+    "flat_map": lambda: wg.experimental.FlatMapIterDataset(
+        _numbers().to_iter_dataset(), _Twice()
+    ).mp_prefetch(_TWO),
+    "window": lambda: wg.experimental.WindowShuffleIterDataset(
+        _numbers().map(_array).to_iter_dataset(), window_size=20, seed=5
+    ).mp_prefetch(_TWO),
+    "packing": _packed,
+    "interleave": _interleaved,
+    "mix": lambda: _sharded(
+        wg.MapDataset.mix([_numbers(), _numbers().map(lambda n: -n)], [0.3, 0.7])
+    ),
+    "loader": _loader,
+    "auto": lambda: (
+        _numbers().map(lambda n: np.full(3000, n)).batch(2).to_iter_dataset().mp_prefetch(_auto())
+    ),
+    "auto_small": lambda: _numbers().map(lambda n: n).to_iter_dataset().mp_prefetch(_auto()),
+    "auto_loader": lambda: _loader("auto"),
+}
+
+
+_killed: set[int] = set()
+
+
+def _is_fair(one: Any) -> bool:
+    """Say whether no worker has died at the place where it is: twice would be an error."""
+    if isinstance(one, RemoteIterator):
+        return one._died_at != one._done + one._current[1]
+    return all(_is_fair_to(member) for member in one._crew.members) and not _is_losing(one)
+
+
+def _is_losing(one: Any) -> bool:
+    """Say whether a worker was killed that may still be given what another one died of."""
+    return any(member.connection.worker_pid in _killed for member in one._crew.members)
+
+
+def _is_fair_to(member: Any) -> bool:
+    return member.is_set_up and not any(
+        stretch.died_at == stretch.start + stretch.received for stretch in member.queue
+    )
+
+
+def _victims() -> list[int]:
+    """Return the processes that may be killed: the workers, and the one that starts them."""
+    running = [
+        one for one in list(forks._in_child) if isinstance(one, (RemoteIterator, StretchedIterator))
+    ]
+    pids: list[int | None] = []
+    for one in running:
+        if isinstance(one, RemoteIterator):
+            pids += [one.worker_pid] if _is_fair(one) else []
+        else:
+            members = one._crew.members
+            if not _is_losing(one):
+                pids += [m.connection.worker_pid for m in members if _is_fair_to(m)]
+    current: Any = launcher._current
+    if hasattr(current, "server_pid") and pids and all(map(_is_fair, running)):
+        pids.append(current.server_pid)
+    return [pid for pid in pids if pid is not None and is_running(pid)]
+
+
+def run_with_kills(name: str, kills: int, chance: random.Random) -> int:
+    """Read a pipeline again and again while its processes are killed; return how often."""
+    ds = PIPELINES[name]()
+    expected = [pickle.dumps(element) for element in ds]
+    done = 0
+    while done < kills:
+        it = iter(ds)
+        for place, element in enumerate(it):
+            assert pickle.dumps(element) == expected[place], (name, place, element)
+            if done < kills and chance.random() < 0.5:
+                victims = _victims()
+                if victims:
+                    time.sleep(chance.choice([0, 0, 0, 0.001, 0.004]))
+                    victim = chance.choice(victims)
+                    with contextlib.suppress(ProcessLookupError):  # Another took it along.
+                        os.kill(victim, signal.SIGKILL)
+                        _killed.add(victim)
+                        done += 1
+        assert place + 1 == len(expected), (name, place)
+        it.close()
+    return done
+
+
+def _states(ds: Any, path: str) -> None:
+    """Go on from the last state in a file, and add each element with the state after it."""
+    it = iter(ds)
+    lines = read_lines(path)
+    if lines:
+        it.set_state(lines[-1][1])
+    with open(path, "ab", buffering=0) as file:
+        for element in it:
+            data = pickle.dumps((element, it.get_state()))
+            file.write(len(data).to_bytes(4, "little") + data)
+
+
+def read_lines(path: str) -> list[Any]:
+    """Return what is complete in a file of elements and states; cut off what is not."""
+    data = Path(path).read_bytes() if os.path.exists(path) else b""
+    lines, start = [], 0
+    while start + 4 <= len(data):
+        end = start + 4 + int.from_bytes(data[start : start + 4], "little")
+        if end > len(data):
+            break
+        lines.append(pickle.loads(data[start + 4 : end]))
+        start = end
+    if start < len(data):
+        os.truncate(path, start)
+    return lines
+
+
+def run_and_kill_programs(name: str, kills: int, chance: random.Random, path: str) -> int:
+    """Kill programs that read a pipeline; each goes on where the last one was killed."""
+    ds = PIPELINES[name]()
+    expected = [pickle.dumps(element) for element in ds]
+    launcher.close_launcher()
+    shared = set(os.listdir("/dev/shm"))
+    done = 0
+    while done < kills:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                _states(ds, path)
+                code = 0
+            finally:
+                os._exit(code)
+        time.sleep(chance.uniform(0.05, 0.6))
+        started = descendants(child)
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) in (0, -9), (name, status)
+        done += 1
+        began = time.monotonic()
+        while any(is_running(pid) for pid in started):
+            assert time.monotonic() - began < 10, (name, started)
+            time.sleep(0.01)
+        lines = read_lines(path)
+        assert [pickle.dumps(element) for element, _ in lines] == expected[: len(lines)], name
+        if len(lines) == len(expected):
+            os.remove(path)
+    assert {new for new in set(os.listdir("/dev/shm")) - shared if "wholegrain" in new} == set()
+    if os.path.exists(path):
+        os.remove(path)
+    return done
+
+
+def main(kills: int, seed: int = 0, names: str = "") -> None:
+    """Kill that often in all: one in 20 times the program, else workers or who starts them."""
+    logging.disable()  # Each death is told.
+    chance = random.Random(seed)
+    all_names = names.split(",") if names else list(PIPELINES)
+    chance.shuffle(all_names)
+    pipelines = itertools.cycle(all_names)
+    path = f"/tmp/wholegrain-kills-{os.getpid()}"
+    count = programs = 0
+    while count < kills:
+        name = next(pipelines)
+        count += run_with_kills(name, min(19, kills - count - 1), chance)
+        count += run_and_kill_programs(name, 1, chance, path)
+        programs += 1
+    launcher.close_launcher()
+    assert not [pid for pid in descendants(os.getpid()) if is_running(pid)]
+    print(f"kills: {count}, of these whole programs: {programs}")
+
+
+if __name__ == "__main__":
+    _, how_often, *more = sys.argv
+    main(int(how_often), int(more[0]) if more else 0, ",".join(more[1:]))

@@ -1,0 +1,30 @@
+"""Damaged files of all formats: no crash, no hang, no memory bomb, errors that name the file."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.stress.fuzz import FORMATS
+
+_MUTATIONS = 2000
+
+pytest.importorskip("array_record")
+pytest.importorskip("bagz")
+pytest.importorskip("pyarrow")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_damaged_files_are_read_or_refused_by_name(kind: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.stress.fuzz", kind, str(_MUTATIONS), "0", str(tmp_path)],
+        cwd=Path(__file__).parent.parent.parent,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-3000:]}"
