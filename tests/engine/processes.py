@@ -35,12 +35,17 @@ def wait_until_gone(pids: Iterable[int]) -> None:
 
 def descendants(pid: int) -> set[int]:
     """Return the children of a process, zombies too, and theirs."""
-    found = set()
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+    found: set[int] = set()
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except (FileNotFoundError, ProcessLookupError):
+        return found  # It has ended meanwhile.
+    for task in tasks:
         try:
-            children = [int(child) for child in task.read_text().split()]
+            text = Path(f"/proc/{pid}/task/{task}/children").read_text()
         except (FileNotFoundError, ProcessLookupError):
             continue
+        children = [int(child) for child in text.split()]
         for child in children:
             found |= {child, *descendants(child)}
     return found

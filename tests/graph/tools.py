@@ -3,6 +3,7 @@
 import faulthandler
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -110,12 +111,21 @@ READ_OPTIONS: Sequence[wg.ReadOptions] = (
 """From no thread at all to the default."""
 
 
+_earlier: "weakref.WeakSet[threading.Thread]" = weakref.WeakSet()
+
+
+def leave_out_threads_of_earlier_tests() -> None:
+    """Have `our_threads` know nothing of those that run now: a slow machine ends them later."""
+    _earlier.update(threading.enumerate())
+
+
 def our_threads() -> list[str]:
-    """Return the names of the threads that wholegrain has started."""
-    return [t.name for t in threading.enumerate() if _is_ours(t)]
+    """Return the names of the threads that wholegrain has started in this test."""
+    return [t.name for t in threading.enumerate() if is_ours(t) and t not in _earlier]
 
 
-def _is_ours(thread: threading.Thread) -> bool:
+def is_ours(thread: threading.Thread) -> bool:
+    """Say whether wholegrain has started a thread."""
     # Readers bear the names of Grain's, which other tests may have left running.
     owner = getattr(getattr(thread, "_target", None), "__self__", None)
     is_reader = type(owner).__module__.startswith("wholegrain.")

@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,13 +29,24 @@ _PACKAGE = os.path.dirname(wg.__file__)
 
 
 def _is_in_next(frame: FrameType | None) -> bool:
-    found = False
     while frame is not None:
         code = frame.f_code
-        if code.co_name == "__del__" or code.co_filename.endswith("weakref.py"):
-            return False  # What is raised in a finalizer, Python cannot raise anywhere else.
-        found = found or (code.co_name == "__next__" and code.co_filename.startswith(_PACKAGE))
+        if code.co_name == "__next__" and code.co_filename.startswith(_PACKAGE):
+            return True
         frame = frame.f_back
+    return False
+
+
+@pytest.fixture
+def unraisable(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Note what was raised in a finalizer or a hook of the collector: Python can only print it."""
+    found: list[int] = []
+
+    def note(hook: Any) -> None:
+        if isinstance(hook.exc_value, TimedOut):
+            found.append(hook.exc_value.args[0])
+
+    monkeypatch.setattr(sys, "unraisablehook", note)
     return found
 
 
@@ -83,7 +95,7 @@ _PIPELINES: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("pipeline", _PIPELINES)
 def test_each_exception_out_of_a_signal_handler_is_raised_once(
-    pipeline: str, handled: list[int]
+    pipeline: str, handled: list[int], unraisable: list[int]
 ) -> None:
     it = iter(_PIPELINES[pipeline]())
     main, done = threading.main_thread().ident, threading.Event()
@@ -92,7 +104,7 @@ def test_each_exception_out_of_a_signal_handler_is_raised_once(
 
     def send() -> None:
         while not done.wait(random.uniform(0, 0.002)):
-            if handled[0] == len(raised):  # One at a time.
+            if handled[0] == len(raised) + len(unraisable):  # One at a time.
                 signal.pthread_kill(main, signal.SIGUSR1)
 
     sender = threading.Thread(target=send, daemon=True)
@@ -103,8 +115,9 @@ def test_each_exception_out_of_a_signal_handler_is_raised_once(
                 next(it)
             except TimedOut as error:
                 raised.append(error.args[0])
-            assert handled[0] == len(raised)
+            assert handled[0] == len(raised) + len(unraisable)
     finally:
         done.set()
         sender.join()
-    assert raised == list(range(1, _SIGNALS + 1))
+    assert sorted(raised + unraisable) == list(range(1, handled[0] + 1))
+    assert len(unraisable) < _SIGNALS / 10

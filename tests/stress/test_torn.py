@@ -1,7 +1,8 @@
 """An exception at any line of `next` and the like: what it leaves can be closed, and all is gone.
 
-The exceptions come out of a trace function, at each line and at the start of each call in the
-code of iterators, threads and workers, as they might out of a signal handler.
+The exceptions come out of a trace function, at lines and at the start of calls in the code of
+iterators, threads and workers, as they might out of a signal handler. Some of the events are
+chosen by chance, all of them if INTERRUPT_ALL is in the environment.
 """
 
 import contextlib
@@ -10,8 +11,10 @@ import functools
 import gc
 import linecache
 import os
+import random
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -21,7 +24,7 @@ import pytest
 
 import wholegrain as wg
 from tests.engine.processes import descendants, is_running
-from tests.graph.tools import R, X, eventually
+from tests.graph.tools import R, X, eventually, is_ours
 
 _PACKAGE = Path(wg.__file__).parent
 _TORN_IN = (str(_PACKAGE / "_engine"), str(_PACKAGE / "_graph"))
@@ -43,15 +46,16 @@ class Tearing:
     """A trace function that raises once, at an event of a given number."""
 
     def __init__(self, at: int) -> None:
-        self._left = at
+        self._at = at
+        self.count = 0
         self.where = ""
 
     def __call__(self, frame: Any, event: str, argument: Any) -> Any:
         if not frame.f_code.co_filename.startswith(_TORN_IN):
             return None
         if event == "call" or (event == "line" and _may_be_interrupted(frame)):
-            self._left -= 1
-            if not self._left:
+            self.count += 1
+            if self.count == self._at:
                 code = frame.f_code
                 self.where = f"{code.co_filename}:{frame.f_lineno}, {code.co_name}, {event}"
                 sys.settrace(None)
@@ -85,7 +89,7 @@ def _descriptors() -> set[str]:
 
 
 def _threads() -> set[threading.Thread]:
-    return {t for t in threading.enumerate() if t.name.startswith("wholegrain")}
+    return {t for t in threading.enumerate() if is_ours(t)}
 
 
 def _prefetch(ds: Any, workers: Any) -> Any:
@@ -96,21 +100,27 @@ def _parts(count: int) -> list[Any]:
     return [R(10 * n, 10 * n + 4).to_iter_dataset() for n in range(count)]
 
 
+def _wait(element: int) -> int:
+    time.sleep(0.001)
+    return element
+
+
 _PIPELINES: dict[str, tuple[Callable[[], Any], int]] = {
-    "interleave": (lambda: X.InterleaveIterDataset(_parts(3), cycle_length=2), 1),
+    "interleave": (lambda: X.InterleaveIterDataset(_parts(3), cycle_length=2), 80),
     "thread": (
         lambda: X.ThreadPrefetchIterDataset(R(12).to_iter_dataset(), prefetch_buffer_size=2),
-        1,
+        80,
     ),
-    "threads": (lambda: X.multithread_prefetch(R(12).to_iter_dataset(), 2, 1), 1),
-    "workers": (lambda: _prefetch(R(12).to_iter_dataset(), 2), 13),
-    "auto": (lambda: _prefetch(R(12).to_iter_dataset(), "auto"), 17),
+    "threads": (lambda: X.multithread_prefetch(R(12).to_iter_dataset(), 2, 1), 80),
+    "readers": (lambda: R(12).map(_wait).to_iter_dataset(wg.ReadOptions(2, 4)), 80),
+    "workers": (lambda: _prefetch(R(12).to_iter_dataset(), 2), 20),
+    "auto": (lambda: _prefetch(R(12).to_iter_dataset(), "auto"), 20),
     "workers in an interleave": (
         lambda: X.InterleaveIterDataset([_prefetch(part, 1) for part in _parts(2)], cycle_length=2),
-        31,
+        20,
     ),
 }
-"""Each with how many events there are from one tear to the next."""
+"""Each with how many events an exception is raised at."""
 
 
 def _first(ds: Any, state: Any) -> Generator[Any, None, None]:
@@ -148,7 +158,7 @@ _USES = {"next": _first, "second next": _second, "start": _start, "restore": _re
 @pytest.mark.parametrize("use", _USES)
 @pytest.mark.parametrize("name", _PIPELINES)
 def test_a_torn_iterator_can_be_closed_and_leaves_nothing(name: str, use: str) -> None:
-    make, stride = _PIPELINES[name]
+    make, most = _PIPELINES[name]
     ds = make()
     it = iter(ds)
     elements = []
@@ -160,20 +170,24 @@ def test_a_torn_iterator_can_be_closed_and_leaves_nothing(name: str, use: str) -
     del it
     gc.collect()
     gc.freeze()  # Collecting is then a matter of what the iterators leave.
-    at, torn = 1 + len(use) % stride, 1
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # A socket that nobody had yet.
-        while torn:
-            torn = _tear(ds, state, use, at)
-            at += stride
-    gc.unfreeze()
-    assert at > 8 * stride, "There was nothing to tear."
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # A socket that nobody had yet.
+            events = _tear(ds, state, use, sys.maxsize)
+            assert events > 8, "There was nothing to tear."
+            if "INTERRUPT_ALL" in os.environ:
+                most = events
+            for at in sorted(random.Random(events).sample(range(events), min(most, events))):
+                _tear(ds, state, use, at + 1)
+    finally:
+        gc.unfreeze()
     it = iter(ds)
     assert list(it) == elements
     it.close()
 
 
 def _tear(ds: Any, state: Any, use: str, at: int) -> int:
+    """Raise at an event; return how many there were."""
     before = _processes(), _descriptors(), _threads()
     steps: Any = _USES[use](ds, state)
     it: Any = next(steps)
@@ -191,9 +205,14 @@ def _tear(ds: Any, state: Any, use: str, at: int) -> int:
     del it, steps
 
     def left() -> list[set[Any]]:
-        gc.collect()
         processes, descriptors, threads = before
         return [_processes() - processes, _descriptors() - descriptors, _threads() - threads]
 
-    assert eventually(lambda: not any(left())), f"Torn at {tearing.where}: {left()} is left."
-    return len(tearing.where)
+    def nothing_left() -> bool:
+        if not any(left()):
+            return True
+        gc.collect()
+        return not any(left())
+
+    assert eventually(nothing_left), f"Torn at {tearing.where}: {left()} is left."
+    return tearing.count

@@ -22,8 +22,8 @@ def as_first_reader(read: Callable[[int, int], Sequence[Any]]) -> Callable[[int,
     def named(first: int, last: int) -> Sequence[Any]:
         thread = threading.current_thread()
         name = thread.name
-        thread.name = _FIRST
         try:
+            thread.name = _FIRST
             return read(first, last)
         finally:
             thread.name = name

@@ -323,16 +323,17 @@ class PrefetchDatasetIterator(ChunkPlace, StageIterator[T]):
     def _drop_reader(self) -> None:
         if self._reader is not None:
             self.catch_up()
-            self._finalizer.detach()
+            # Closed first: an interruption after `detach` would leave its threads to nobody.
             self._reader.close()
+            self._finalizer.detach()
             self._reader = None
 
     def close(self) -> None:
-        if not self._closed:
-            index = self._next_index()
-            self._closed = True
-            self._drop_reader()
-            self._stand_at(index)
+        # All of it again if it was interrupted the first time.
+        index = self._next_index()
+        self._closed = True
+        self._drop_reader()
+        self._stand_at(index)
 
     def progress(self) -> Any:
         return self._end, self._cursor
