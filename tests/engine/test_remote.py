@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from tests.engine.iterators import Mapped, Nested, Reporting, Stacked, batch, remote
 from tests.engine.processes import is_running, open_descriptors, wait_until, wait_until_gone
 from wholegrain._engine import launcher
-from wholegrain._engine.interpreter import environ
 from wholegrain._engine.program import Program
 from wholegrain._engine.remote import RemoteIterator
 
@@ -401,17 +400,12 @@ def test_workers_see_the_environment_but_no_accelerator(
 def test_settings_of_the_processes_that_workers_come_from_end_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    names = ["GLIBC_TUNABLES", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED"]
+    names = ["OPENBLAS_NUM_THREADS", "PYTHONHASHSEED"]
     for name in names:
         monkeypatch.delenv(name, raising=False)
     launcher.close_launcher()
     [seen] = remote(1, lambda _: [os.environ.get(name) for name in names])
-    assert seen == [None, None, None]
-    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.arena_max=3")
-    launcher.close_launcher()
-    [seen] = remote(1, lambda _: [os.environ.get(name) for name in names])
-    assert seen == ["glibc.malloc.arena_max=3", None, None]
-    assert environ()["GLIBC_TUNABLES"] == "glibc.malloc.arena_max=3"
+    assert seen == [None, None]
 
 
 def test_workers_run_where_the_program_runs(

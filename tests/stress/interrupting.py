@@ -55,7 +55,7 @@ def interrupted(action: Callable[[], Any], place: int) -> bool:
     def trace(frame: Any, event: str, _: Any) -> Any:
         nonlocal seen
         file = frame.f_code.co_filename
-        if _PACKAGE not in file or file.endswith("quick_import.py"):  # That only looks at modules.
+        if _PACKAGE not in file:
             return None
         if event in ("call", "line") and not _leaves_with(frame):
             seen += 1

@@ -1,11 +1,10 @@
 """Messages between two processes: pickled objects, and file descriptors beside them."""
 
-# Without the enumerations around it, which take longer to import than a worker to start.
-import _socket as socket
 import contextlib
 import os
 import pickle
 import select
+import socket
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence

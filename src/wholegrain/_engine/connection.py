@@ -1,12 +1,11 @@
 """The main process's side of one worker process, from its start to its end."""
 
-# Without the enumerations around it, which take longer to import than a worker to start.
-import _socket as socket
 import atexit
 import contextlib
 import errno
 import os
 import pickle
+import socket
 import sys
 import time
 import weakref

@@ -5,6 +5,7 @@ import selectors
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from wholegrain._engine import limits
@@ -27,6 +28,7 @@ _MEMORY_EVERY_S = 0.5
 _Selector: Any = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
+@dataclass(slots=True, eq=False)
 class Stretch:
     """Some elements in a row that one worker makes.
 
@@ -35,57 +37,38 @@ class Stretch:
         count: How many elements it has.
     """
 
-    __slots__ = (
-        "arrived",
-        "count",
-        "death",
-        "died_at",
-        "is_complete",
-        "is_last",
-        "is_suspect",
-        "last_mark",
-        "losses",
-        "made_by",
-        "made_by_pid",
-        "number",
-        "received",
-        "source",
-        "start",
-    )
-
-    def __init__(self, start: int, count: int) -> None:
-        self.number = 0  # What its messages are known by.
-        self.start = start
-        self.count = count
-        self.is_last = False
-        self.is_complete = False
-        # What has arrived and was not handed out: from whom, its kind, the elements, the states.
-        self.arrived: deque[tuple[Any, int, Any, Any]] = deque()
-        self.received = 0
-        self.last_mark: int | bytes | None = None
-        self.source: Connection | None = None
-        self.made_by = -1
-        self.made_by_pid: int | None = None
-        self.is_suspect = False  # Whether somebody died who had it to make.
-        self.losses = 0  # How often it is not known how somebody died who made it.
-        self.died_at = -1  # The place at which somebody died who made it.
-        self.death: str | None = None  # What to say of the second one who died there.
+    start: int
+    count: int
+    number: int = 0  # What its messages are known by.
+    is_last: bool = False
+    is_complete: bool = False
+    # What has arrived and was not handed out: from whom, its kind, the elements, the states.
+    arrived: deque[tuple[Any, int, Any, Any]] = field(default_factory=deque)
+    received: int = 0
+    last_mark: int | bytes | None = None
+    source: Connection | None = None
+    made_by: int = -1
+    made_by_pid: int | None = None
+    is_suspect: bool = False  # Whether somebody died who had it to make.
+    losses: int = 0  # How often it is not known how somebody died who made it.
+    died_at: int = -1  # The place at which somebody died who made it.
+    death: str | None = None  # What to say of the second one who died there.
 
 
 _HELD_UP_S = 0.2
 """A worker that sends nothing for so long is held up by one slow element."""
 
 
+@dataclass(slots=True, eq=False)
 class Member:
     """A worker, and the stretches it was given and has not finished, in order."""
 
-    def __init__(self, index: int, connection: Connection) -> None:
-        self.index = index
-        self.connection = connection
-        self.queue: deque[Stretch] = deque()
-        self.is_leaving = False
-        self.is_set_up = False
-        self.heard_at = 0.0  # When it last sent something, or got something to do.
+    index: int
+    connection: Connection
+    queue: deque[Stretch] = field(default_factory=deque)
+    is_leaving: bool = False
+    is_set_up: bool = False
+    heard_at: float = 0.0  # When it last sent something, or got something to do.
 
     @property
     def pending(self) -> int:

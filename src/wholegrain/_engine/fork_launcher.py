@@ -1,11 +1,10 @@
 """Workers that a small process forks (`fork_server.py`), in milliseconds."""
 
-# Without the enumerations around it, which take longer to import than a worker to start.
-import _socket as socket
 import contextlib
 import itertools
 import os
 import select
+import socket
 import threading
 import weakref
 from array import array
@@ -92,7 +91,7 @@ class ForkLauncher:
         number = next(self._numbers)
         ours, theirs = socket.socketpair()
         worker = _ForkedWorker(self, number, ours)
-        with contextlib.closing(theirs):
+        with theirs:
             self._send(requests.FORK, number, theirs.fileno())
         return worker
 

@@ -9,8 +9,6 @@ end-of-file at once, even if a grandchild still holds it; and when the main proc
 side it gives the worker a moment, then kills it. When the main process is gone, so are all.
 """
 
-# Without the enumerations around it, which take longer to import than a worker to start.
-import _socket as socket
 import contextlib
 import ctypes
 import errno
@@ -20,33 +18,28 @@ import mmap
 import os
 import resource
 import select
+import signal
+import socket
 import struct
 import sys
 import time
 import warnings
 from array import array
-from typing import TYPE_CHECKING, NoReturn
+from dataclasses import dataclass
+from typing import NoReturn
 
-from wholegrain._engine import worker
+from wholegrain._engine import heap, worker
 from wholegrain._engine.requests import DROP, EXIT_CODE, FORK, KEEP, REPLY, REQUEST, SIZE, UNKNOWN
-
-if TYPE_CHECKING:
-    import signal
-
-    from wholegrain._engine.quick_import import Finder
-else:
-    import _signal as signal  # For the same reason.
 
 _GRACE_S = 0.5
 _MAX_REMEMBERED = 4096
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
+@dataclass(frozen=True)
 class _Child:
-    def __init__(self, pid: int, sock: socket.socket) -> None:
-        self.pid = pid
-        self.socket = sock
+    pid: int
+    socket: socket.socket
 
 
 class ForkServer:
@@ -156,7 +149,7 @@ class ForkServer:
             resource.setrlimit(resource.RLIMIT_NOFILE, self._limits)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            _use_one_heap()
+            heap.use_one_heap()
             for other in (self._control, self._wakeup, self._wakes):
                 other.close()
             for child in self._children.values():
@@ -245,33 +238,17 @@ class ForkServer:
         os._exit(0)
 
 
-def _use_one_heap() -> None:
-    """Let all threads of this process take memory from one place, and keep what they let go of.
-
-    With a heap for each, what the thread that reads ahead has made and another one let go of
-    stays where only the first can use it again: twice the memory, and all of it fresh. And a batch
-    of large elements, once they have been stacked, would be returned to the system every time.
-    """
-    if not any(name.startswith("MALLOC_") for name in os.environ):
-        with contextlib.suppress(AttributeError, OSError):
-            mallopt = ctypes.CDLL(None).mallopt
-            mallopt(_M_ARENA_MAX, 1)
-            mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # As large as it would become by itself.
-            mallopt(_M_TRIM_THRESHOLD, 64 << 20)
-
-
 def _prctl(option: int, value: int | bytes) -> None:
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def serve(parent: str, preload: str, finder: "Finder") -> NoReturn:
+def serve(parent: str, preload: str) -> NoReturn:
     """Be the fork server of a process. Its socket for requests is the standard input.
 
     Args:
         parent: The number of the process.
         preload: Modules to import before the first fork, with commas between them.
-        finder: Finds modules until then.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.argv[:] = [""]
@@ -281,10 +258,8 @@ def serve(parent: str, preload: str, finder: "Finder") -> NoReturn:
     for name in preload.split(","):
         with contextlib.suppress(Exception):  # If a worker needs it, it says what is wrong.
             importlib.import_module(name)
-    finder.stop()
     # What is there now will not be garbage: looking for it takes time, and would unshare memory.
     gc.freeze()
-    gc.enable()  # It was off while modules were imported, which makes that quicker.
     server.serve()
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import subprocess
 import sys
 from typing import Any
 
@@ -12,20 +13,6 @@ _HIDDEN_DEVICES = {
     "CUDA_VISIBLE_DEVICES": "",
     "HIP_VISIBLE_DEVICES": "",
 }
-_FLAGS = (
-    "debug",
-    "dont_write_bytecode",
-    "no_user_site",
-    "no_site",
-    "ignore_environment",
-    "verbose",
-    "bytes_warning",
-    "quiet",
-    "isolated",
-    "optimize",
-    "dev_mode",
-    "safe_path",
-)
 # The same for all processes, so that a replaced worker hashes strings as the first one did.
 _HASH_SEED = str(int.from_bytes(os.urandom(4), "little"))
 
@@ -61,10 +48,6 @@ def environ() -> dict[str, str]:
     # a process to be forked should not have threads.
     if "OMP_NUM_THREADS" not in environ:
         environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Their heap comes in huge pages, where the system can: of 4 KB each, to fetch them all is a
-    # good part of the time that importing takes. Only the C library reads it, when it starts:
-    # workers remove it from their environment, for programs that they start.
-    environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
     return environ
 
 
@@ -77,11 +60,6 @@ def command(code: str, *arguments: str) -> list[str]:
 
 
 def _interpreter_flags() -> list[str]:
-    given = sys.warnoptions or getattr(sys, "_xoptions", None)
-    if not given and not any(getattr(sys.flags, name, 0) for name in _FLAGS):
-        return []
-    import subprocess  # Takes longer to import than it takes to start a process.
-
     flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
     return flags
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 from wholegrain._engine.server_process import ServerProcess
 
 if TYPE_CHECKING:
-    import _socket as socket
+    import socket
 
     from wholegrain._engine import memory
     from wholegrain._engine.program import Program, ProgramCopy

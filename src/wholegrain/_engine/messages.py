@@ -1,6 +1,6 @@
 """What workers and the process that uses their elements say to each other."""
 
-from typing import Any
+from dataclasses import dataclass
 
 from wholegrain._engine import memory, program
 
@@ -21,6 +21,7 @@ TAKEN_TOGETHER = MAX_AHEAD // 4
 TAKEN_TOGETHER_BYTES = MAX_AHEAD_BYTES // 4
 
 
+@dataclass(kw_only=True)
 class Start:
     """The first message: all that a worker has to know."""
 
@@ -44,7 +45,3 @@ class Start:
     """Whether a file comes along for what Python says when native code crashes."""
     set_up: tuple[str, ...]
     """Functions to call first, by name."""
-
-    # Not a dataclass: every worker would wait until that is made.
-    def __init__(self, **fields: Any) -> None:
-        vars(self).update(fields)

@@ -7,6 +7,7 @@ What one of them writes into such an array, it alone sees.
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -52,6 +53,7 @@ Factory = Callable[[int, int], WorkerIterator]
 """Makes the iterator of worker `i` of `n`."""
 
 
+@dataclass(frozen=True)
 class Part:
     """Something that the pickle left out.
 
@@ -60,9 +62,8 @@ class Part:
         kind: `memoryview` for the memory of an array; else what the object is.
     """
 
-    def __init__(self, nbytes: int, kind: type) -> None:
-        self.nbytes = nbytes
-        self.kind = kind
+    nbytes: int
+    kind: type
 
     @property
     def is_object(self) -> bool:
@@ -70,6 +71,7 @@ class Part:
         return self.kind is not memoryview
 
 
+@dataclass(frozen=True)
 class ProgramCopy:
     """Where a worker finds a program.
 
@@ -81,19 +83,11 @@ class ProgramCopy:
         kept: The number of the objects, which the worker inherits.
     """
 
-    def __init__(
-        self,
-        pickle_nbytes: int,
-        parts: tuple[Part, ...],
-        inline: bytes | None = None,
-        shared: memory.Handle | None = None,
-        kept: int | None = None,
-    ) -> None:
-        self.pickle_nbytes = pickle_nbytes
-        self.parts = parts
-        self.inline = inline
-        self.shared = shared
-        self.kept = kept
+    pickle_nbytes: int
+    parts: tuple[Part, ...]
+    inline: bytes | None = None
+    shared: memory.Handle | None = None
+    kept: int | None = None
 
     @property
     def nbytes(self) -> int:

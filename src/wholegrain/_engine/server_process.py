@@ -4,63 +4,17 @@ Whoever waits for the first batch waits for this process: numpy alone takes it h
 What the main process needs to talk to it can be imported meanwhile.
 """
 
-import _socket
 import contextlib
-import marshal
 import os
+import socket
 import time
 from collections.abc import Sequence
 
-from wholegrain._engine import quick_import
 from wholegrain._engine.interpreter import command, environ
 
-# Before the package can be imported, the code that finds it comes through the socket. And numpy is
-# not left to the package to import: Python keeps its frames in blocks of 16 KB, and gives a block
-# back when it is empty. The deeper an import is nested, the more likely is it that quick calls
-# cross the end of a block, and each takes memory from the system and returns it.
-_SERVE = """
-import gc, marshal, os, sys
-gc.disable()
-sys.path[:] = sys.argv[3:]
-code, places = marshal.loads(os.read(0, 1 << 20) or sys.exit())
-space = {"__name__": "quick_import"}
-exec(code, space)
-finder = space["begin"](places)
-import numpy
-from wholegrain._engine.fork_server import serve
-serve(*sys.argv[1:3], finder)
-"""
-_PACKAGES = frozenset({"wholegrain", "numpy", "cloudpickle"})
-# What the server imports and this process, as a rule, has not yet.
-_ALSO = (
-    "wholegrain._core.copying",
-    "wholegrain._engine.channel",
-    "wholegrain._engine.failures",
-    "wholegrain._engine.fork_server",
-    "wholegrain._engine.forks",
-    "wholegrain._engine.layout",
-    "wholegrain._engine.memory",
-    "wholegrain._engine.messages",
-    "wholegrain._engine.pickling",
-    "wholegrain._engine.program",
-    "wholegrain._engine.requests",
-    "wholegrain._engine.ring",
-    "wholegrain._engine.set_up",
-    "wholegrain._engine.transport",
-    "wholegrain._engine.worker",
-    "cloudpickle",
-    "cloudpickle.cloudpickle",
-    "_colorize",
-    "_queue",
-    "_uuid",
-    "linecache",
-    "logging",
-    "mmap",
-    "resource",
-    "select",
-    "string",
-    "traceback",
-    "uuid",
+_SERVE = (
+    "import sys; sys.path[:] = sys.argv[3:]; "
+    "from wholegrain._engine.fork_server import serve; serve(*sys.argv[1:3])"
 )
 _PATIENCE_S = 2.0
 
@@ -88,8 +42,8 @@ class ServerProcess:
         self.pid = 0
         self._running = True
         # Whole messages in order, with descriptors: requests need no framing, nor a lock.
-        self.socket, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-        with contextlib.closing(theirs):
+        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
             program = command(_SERVE, str(os.getpid()), ",".join(preload))
             self.pid = os.posix_spawn(
                 program[0],
@@ -102,7 +56,6 @@ class ServerProcess:
                 # What this thread does not want to hear of, workers and their starter have to.
                 setsigmask=(),
             )
-        self._send_places(_PACKAGES.union(name.partition(".")[0] for name in preload))
 
     def __del__(self) -> None:
         # Interrupted, or for other credentials than this process has now. Without the socket the
@@ -144,15 +97,3 @@ class ServerProcess:
                 self.kill()
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
-
-    def _send_places(self, packages: frozenset[str]) -> None:
-        """Tell the server where modules are, and with what code to load them."""
-        loader = quick_import.__spec__.loader
-        code = loader.get_code(quick_import.__name__)  # type: ignore[union-attr]
-        places = quick_import.places(packages, _ALSO)
-        # If it has ended already, whoever asks it for something will find out.
-        with contextlib.suppress(ConnectionError):
-            try:
-                self.socket.send(marshal.dumps((code, places)), _socket.MSG_DONTWAIT)
-            except OSError:  # Too long, for this system. It will find them by itself.
-                self.socket.send(marshal.dumps((code, {})))

@@ -9,18 +9,18 @@ a good part of the work: then they wait for each other, a millisecond at most. I
 long after all, the consumer, which waits, says so (`NUDGE`), and the second thread sends them.
 """
 
-# Without the enumerations around it, which take longer to import than a worker to start.
-import _socket as socket
 import contextlib
 import faulthandler
 import functools
 import os
 import pickle
+import queue
+import signal
+import socket
 import sys
 import threading
 import time
 import traceback
-from _queue import SimpleQueue
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -93,13 +93,9 @@ def run_spawned(descriptor: str) -> NoReturn:
     Args:
         descriptor: Of the socket; empty where the socket itself comes through standard input.
     """
-    import signal
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "win32":
-        from socket import fromshare
-
-        sock = fromshare(sys.stdin.buffer.read())
+        sock = socket.fromshare(sys.stdin.buffer.read())
     else:
         sock = socket.socket(fileno=int(descriptor))
     run(sock, {})
@@ -137,7 +133,7 @@ class Worker:
         self._start = start
         self._arena = Arena(start.memory_kind, start.memory_name, self._announce, self._retire)
         self._encoder: Encoder
-        self._commands: SimpleQueue[Any] = SimpleQueue()
+        self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._sending = threading.Lock()
         # Finished elements that were not sent yet: each with its state and size. The second
         # thread may send them too, so nothing but append and popleft is done to it.
