@@ -1,6 +1,6 @@
 """Raises an exception at each place of the code that starts, asks and ends processes.
 
-As a signal handler may at any of them: at every line and call of `wholegrain/_engine`, one place
+As a signal handler may at any of them: at every line and call of `wholegrain/_workers`, one place
 after the other. After each, workers have to start and to give the right elements, and nothing may
 be left open. Run as a program: `python -m tests.stress.interrupting <what> [first] [step]`.
 """
@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from tests.engine.iterators import Mapped
-from tests.engine.processes import descendants, is_running
-from wholegrain._engine import launcher
-from wholegrain._engine.connection import Connection, WorkerSettings
-from wholegrain._engine.program import Program
-from wholegrain._engine.remote import RemoteIterator
+from tests.workers.iterators import Mapped
+from tests.workers.processes import descendants, is_running
+from wholegrain._workers.local import launcher
+from wholegrain._workers.local.connection import Connection, WorkerSettings
+from wholegrain._workers.program import Program
+from wholegrain._workers.remote import RemoteIterator
 
-_PACKAGE = os.path.join("wholegrain", "_engine")
+_PACKAGE = os.path.join("wholegrain", "_workers")
 
 
 class Interrupted(BaseException):

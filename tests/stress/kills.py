@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 
 import wholegrain as wg
-from tests.engine.processes import descendants, is_running
-from wholegrain._engine import forks, launcher
-from wholegrain._engine.remote import RemoteIterator
-from wholegrain._engine.stretches import StretchedIterator
+from tests.workers.processes import descendants, is_running
+from wholegrain._read import forks
+from wholegrain._workers.local import launcher
+from wholegrain._workers.remote import RemoteIterator
+from wholegrain._workers.stretches import StretchedIterator
 
 _LENGTH = 600
 _TWO = wg.MultiprocessingOptions(num_workers=2)

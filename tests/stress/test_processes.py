@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 import wholegrain as wg
-from tests.engine.iterators import batch, remote
-from tests.engine.processes import run_python, wait_until
-from wholegrain._engine import connection, crew, launcher
+from tests.workers.iterators import batch, remote
+from tests.workers.processes import run_python, wait_until
+from wholegrain._workers import crew
+from wholegrain._workers.local import connection, launcher
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs the fork server")
 

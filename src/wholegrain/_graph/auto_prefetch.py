@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from wholegrain._core.state import WrongStateError, copy_state, joined
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
-from wholegrain._engine.ending import wait_if_exiting
-from wholegrain._engine.launcher import get_launcher
 from wholegrain._graph import run, tracking
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import (
@@ -29,11 +27,13 @@ from wholegrain._graph.stretch_iterator import (
     StretchReadIterator,
     reading_stretches,
 )
+from wholegrain._read.ending import wait_if_exiting
+from wholegrain._workers.local.launcher import get_launcher
 
 if TYPE_CHECKING:
-    from wholegrain._engine.crew import Crew
-    from wholegrain._engine.program import Program
-    from wholegrain._engine.stretches import StretchedIterator
+    from wholegrain._workers.crew import Crew
+    from wholegrain._workers.program import Program
+    from wholegrain._workers.stretches import StretchedIterator
 
 InitFn = Callable[[int, int], None]
 
@@ -132,10 +132,10 @@ class AutoPrefetchIterator(StageIterator[T]):
         self._check_open()
         get_launcher(modules_of(self._dataset))
         # The rest is imported while what launches workers starts.
-        from wholegrain._engine import limits
-        from wholegrain._engine.controller import Controller
-        from wholegrain._engine.crew import Crew
-        from wholegrain._engine.stretches import StretchedIterator
+        from wholegrain._read import limits
+        from wholegrain._read.controller import Controller
+        from wholegrain._workers.crew import Crew
+        from wholegrain._workers.stretches import StretchedIterator
 
         caps = self._caps
         most = caps.max_workers or limits.available_cpus()
@@ -312,9 +312,9 @@ def _settings(
     worker_init_fn: InitFn | None,
     index: int,
 ) -> Any:
-    from wholegrain._engine.connection import WorkerSettings
-    from wholegrain._engine.pickling import dumps_by_value
-    from wholegrain._engine.remote import default_hold_budget
+    from wholegrain._workers.local.connection import WorkerSettings
+    from wholegrain._workers.pickling import dumps_by_value
+    from wholegrain._workers.remote import default_hold_budget
 
     return WorkerSettings(
         program=program(),

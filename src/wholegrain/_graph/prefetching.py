@@ -25,7 +25,7 @@ from wholegrain._graph.user_functions import check_arguments
 from wholegrain.options import MultiprocessingOptions
 
 if TYPE_CHECKING:
-    from wholegrain._engine.program import Program
+    from wholegrain._workers.program import Program
 
 
 class ShardedIterDataset(InterleaveIterDataset[T]):

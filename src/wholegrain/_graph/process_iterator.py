@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from wholegrain._core.state import copy_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
-from wholegrain._engine.ending import wait_if_exiting
-from wholegrain._engine.launcher import get_launcher
 from wholegrain._graph.iterator import DatasetIterator, closed_error
+from wholegrain._read.ending import wait_if_exiting
+from wholegrain._workers.local.launcher import get_launcher
 
 if TYPE_CHECKING:
-    from wholegrain._engine.program import Program
-    from wholegrain._engine.remote import RemoteIterator
+    from wholegrain._workers.program import Program
+    from wholegrain._workers.remote import RemoteIterator
 
 
 class ProcessIterator(DatasetIterator[T]):
@@ -82,7 +82,7 @@ class ProcessIterator(DatasetIterator[T]):
         get_launcher(self._modules)
         # The rest is imported, and the pipeline packed, while the process that starts workers
         # starts itself.
-        from wholegrain._engine.remote import RemoteIterator
+        from wholegrain._workers.remote import RemoteIterator
 
         remote: RemoteIterator[T] = RemoteIterator(
             self._program(), initial_state=self._start_state, **self._settings
@@ -171,7 +171,7 @@ def modules_of(dataset: Any) -> set[str]:
 
 def pack_pipeline(factory: Callable[[int, int], Any], dataset: Any) -> Program:
     """Pack a pipeline for workers; if that fails, say which stage cannot be pickled."""
-    from wholegrain._engine.program import Program
+    from wholegrain._workers.program import Program
 
     try:
         return Program.pack(factory)
