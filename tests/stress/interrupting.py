@@ -19,8 +19,9 @@ import numpy as np
 
 from tests.workers.iterators import Mapped
 from tests.workers.processes import descendants, is_running
+from wholegrain._workers.backend import WorkerSpec, resolve
+from wholegrain._workers.client import WorkerClient
 from wholegrain._workers.local import launcher
-from wholegrain._workers.local.connection import Connection, WorkerSettings
 from wholegrain._workers.program import Program
 from wholegrain._workers.remote import RemoteIterator
 
@@ -82,16 +83,16 @@ def program(number: int) -> Program:
 
 def use(number: int) -> None:
     """Start a worker, receive from it, ask how it ended, and end it."""
-    settings = WorkerSettings(program(number), 0, 1, 1, 0, None, 1 << 20)
-    connection = Connection(settings, 0, None, 0)
-    connection.receive()
-    connection.exit_code()
-    connection.close()
+    spec = WorkerSpec(program=program(number), index=0, count=1, buffer_size=1, hold_budget=1 << 20)
+    client = WorkerClient(resolve(None), spec)
+    client.receive()
+    client.exit()
+    client.close()
 
 
 def restart(number: int) -> None:
     """End the process that starts workers, and start another one."""
-    launcher.close_launcher()
+    launcher.close_launchers()
     launcher.get_launcher()
     use(number)
 

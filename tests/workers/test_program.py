@@ -88,7 +88,7 @@ def test_a_worker_may_write_to_arrays_of_its_program_and_only_it_sees_that() -> 
 def test_programs_reach_workers_however_those_are_started(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    launcher.close_launcher()
+    launcher.close_launchers()
     monkeypatch.setenv(name, value)
     try:
         for results in writes_to_its_source():
@@ -96,7 +96,7 @@ def test_programs_reach_workers_however_those_are_started(
         parts = odd_sizes()
         assert_equal_parts(received(parts), parts)
     finally:
-        launcher.close_launcher()
+        launcher.close_launchers()
 
 
 def measured(program: Program) -> list[Any]:

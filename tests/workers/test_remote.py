@@ -36,12 +36,12 @@ def start_method(
 ) -> Iterator[dict[str, str]]:
     """Every way of starting workers that some system needs."""
     if request.param:
-        launcher.close_launcher()
+        launcher.close_launchers()
     for name, value in request.param.items():
         monkeypatch.setenv(name, value)
     yield request.param
     if request.param:
-        launcher.close_launcher()
+        launcher.close_launchers()
 
 
 def assert_batches(batches: list[Any], numbers: range) -> None:
@@ -333,7 +333,7 @@ def test_close_ends_a_busy_worker(tmp_path: Path) -> None:
     connection = iterator._connection
     assert connection is not None
     while connection.worker_pid is None:
-        connection.worker_pid = connection._channel.receive()[1]
+        connection.receive_arrived()
     iterator.close()
     wait_until_gone([connection.worker_pid])
 
@@ -403,7 +403,7 @@ def test_settings_of_the_processes_that_workers_come_from_end_there(
     names = ["OPENBLAS_NUM_THREADS", "PYTHONHASHSEED"]
     for name in names:
         monkeypatch.delenv(name, raising=False)
-    launcher.close_launcher()
+    launcher.close_launchers()
     [seen] = remote(1, lambda _: [os.environ.get(name) for name in names])
     assert seen == [None, None]
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wholegrain._workers.layout import Bytes
 from wholegrain._workers.local import memory
-from wholegrain._workers.local.layout import Bytes
 from wholegrain._workers.local.ring import Arena, SlotViews, slot_size
 
 KINDS: list[memory.Kind] = ["memfd", "unlinked", "named"]

@@ -21,7 +21,7 @@ def _about_modules(_: int) -> Any:
 
 
 def test_workers_have_the_modules_of_this_process() -> None:
-    launcher.close_launcher()
+    launcher.close_launchers()
     ds = wg.MapDataset.range(1).map(_about_modules).to_iter_dataset()
     [seen] = ds.mp_prefetch(wg.MultiprocessingOptions(num_workers=1))
     assert seen["files"] == [np.__file__, wg.__file__, inspect.__file__]

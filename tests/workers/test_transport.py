@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.workers.test_ring import Pair
-from wholegrain._workers.local.transport import Arrived, CannotSendError, Decoder, Encoder
+from wholegrain._workers.transport import Arrived, CannotSendError, Decoder, Encoder
 
 
 class Point(NamedTuple):

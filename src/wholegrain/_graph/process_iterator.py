@@ -12,9 +12,9 @@ from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._read.ending import wait_if_exiting
-from wholegrain._workers.local.launcher import get_launcher
 
 if TYPE_CHECKING:
+    from wholegrain._workers.backend import Backend
     from wholegrain._workers.program import Program
     from wholegrain._workers.remote import RemoteIterator
 
@@ -31,6 +31,7 @@ class ProcessIterator(DatasetIterator[T]):
         buffer_size: How many finished elements the worker may hold ready.
         min_shm_size: Arrays of fewer bytes do not travel in shared memory.
         worker_init_fn: Called once in the worker.
+        backend: What starts the worker.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class ProcessIterator(DatasetIterator[T]):
         buffer_size: int,
         min_shm_size: int,
         worker_init_fn: Callable[[int, int], None] | None,
+        backend: Backend,
     ) -> None:
         super().__init__()
         self._program = program
@@ -57,6 +59,7 @@ class ProcessIterator(DatasetIterator[T]):
             "buffer_size": buffer_size,
             "min_shm_size": min_shm_size,
             "worker_init_fn": worker_init_fn,
+            "backend": backend,
         }
         self._remote: RemoteIterator[T] | None = None
         self._state: State | None = None  # Where to start; None for the start.
@@ -79,9 +82,8 @@ class ProcessIterator(DatasetIterator[T]):
 
     def _connect(self) -> RemoteIterator[T]:
         self._check_open()
-        get_launcher(self._modules)
-        # The rest is imported, and the pipeline packed, while the process that starts workers
-        # starts itself.
+        self._settings["backend"].prepare(self._modules)
+        # The rest is imported, and the pipeline packed, while the fork server starts.
         from wholegrain._workers.remote import RemoteIterator
 
         remote: RemoteIterator[T] = RemoteIterator(

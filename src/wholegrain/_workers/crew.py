@@ -1,18 +1,17 @@
 """The workers that a pipeline is dealt out to: who is there, and what each of them has to do."""
 
 import logging
-import selectors
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from wholegrain._read import limits
 from wholegrain._read.controller import Controller, Observation
 from wholegrain._read.ending import wait_if_exiting
-from wholegrain._workers.failures import describe_exit
-from wholegrain._workers.local.connection import QUIET_S, Connection, WorkerSettings
+from wholegrain._workers import client
+from wholegrain._workers.backend import Backend, WorkerSpec
+from wholegrain._workers.client import WorkerClient
 
 _log = logging.getLogger("wholegrain")
 
@@ -24,8 +23,6 @@ _SINGLY_AFTER_DEATH = 2048
 _MOST_EARLY_DEATHS = 5
 _MOST_LOSSES = 5
 _MEMORY_EVERY_S = 0.5
-
-_Selector: Any = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
 @dataclass(slots=True, eq=False)
@@ -46,7 +43,7 @@ class Stretch:
     arrived: deque[tuple[Any, int, Any, Any]] = field(default_factory=deque)
     received: int = 0
     last_mark: int | bytes | None = None
-    source: Connection | None = None
+    source: WorkerClient | None = None
     made_by: int = -1
     made_by_pid: int | None = None
     is_suspect: bool = False  # Whether somebody died who had it to make.
@@ -64,7 +61,7 @@ class Member:
     """A worker, and the stretches it was given and has not finished, in order."""
 
     index: int
-    connection: Connection
+    connection: WorkerClient
     queue: deque[Stretch] = field(default_factory=deque)
     is_leaving: bool = False
     is_set_up: bool = False
@@ -95,14 +92,17 @@ class Crew:
     Args:
         settings: Returns what worker `index` needs to start; called once for each.
         controller: Says how many there should be.
+        backend: What starts them.
     """
 
-    def __init__(self, settings: Callable[[int], WorkerSettings], controller: Controller) -> None:
-        self._settings: Callable[[int], WorkerSettings] | None = settings
+    def __init__(
+        self, settings: Callable[[int], WorkerSpec], controller: Controller, backend: Backend
+    ) -> None:
+        self._backend = backend
+        self._settings: Callable[[int], WorkerSpec] | None = settings
         self._controller = controller
         self._fixed: int | None = None
         self.members: list[Member] = []
-        self._selector = _Selector()
         self._early_deaths = 0
         self._last_exit = ""
         self._reports: dict[int, Any] = {}
@@ -141,7 +141,7 @@ class Crew:
             self._early_deaths = 0
             raise RuntimeError(
                 f"Worker process was terminated unexpectedly: {_MOST_EARLY_DEATHS} of them ended"
-                f" while they were being started, the last one with exit code {self._last_exit}."
+                f" while they were being started, the last one with {self._last_exit}."
                 " The log has all of them. Code that is imported or unpickled there, or"
                 " `worker_init_fn`, may have called `sys.exit` or `os._exit`."
             )
@@ -164,12 +164,10 @@ class Crew:
         assert settings is not None
         taken = {member.index for member in self.members}
         index = next(number for number in range(len(taken) + 1) if number not in taken)
-        member = Member(index, Connection(settings(index), 0, None, 0))
+        member = Member(index, WorkerClient(self._backend, settings(index)))
         self.members.append(member)
         if self._settings is None:  # Another thread has closed it, and has not seen this one.
             self.close()
-            return
-        self._selector.register(member.connection.socket, selectors.EVENT_READ, member)
 
     def least_busy(self) -> Member | None:
         """Return the worker with the least to do."""
@@ -226,8 +224,8 @@ class Crew:
             return
         if now - self._measured_at > _MEMORY_EVERY_S:
             self._measured_at = now
-            pids = [member.connection.worker_pid for member in self.members]
-            self._worker_bytes = sum(limits.private_memory(pid) or 0 for pid in pids if pid)
+            handles = [member.connection.handle for member in self.members]
+            self._worker_bytes = sum(handle.memory_bytes() or 0 for handle in handles)
         seen = Observation(
             seconds, self._waited, self._given, self._was_full, nbytes, self._worker_bytes
         )
@@ -239,11 +237,13 @@ class Crew:
 
     # Messages.
 
-    def ready(self, timeout_s: float | None) -> list[Member]:
+    def ready(self, timeout_s: float) -> list[Member]:
         """Return the workers from whom something has arrived."""
         if not self.members:
             return []
-        return [key.data for key, _ in self._selector.select(timeout_s)]
+        by_handle = {id(member.connection.handle): member for member in self.members}
+        handles = [member.connection.handle for member in self.members]
+        return [by_handle[id(handle)] for handle in self._backend.wait(handles, timeout_s)]
 
     def wait(self, head: Stretch | None) -> list[Member]:
         """Wait until something arrives, `head` if possible; return from whom."""
@@ -255,7 +255,8 @@ class Crew:
                     member.connection.nudge()
             watching = self._fixed is None and self._controller.is_watching
             idle = self._has_idle
-            found = self.ready(_HELD_UP_S if idle else _LOOK_EVERY_S if watching else QUIET_S)
+            quiet_s = _LOOK_EVERY_S if watching else client.QUIET_S
+            found = self.ready(_HELD_UP_S if idle else quiet_s)
             for member in self.members if not found else ():
                 if member.queue and member.queue[0] is head:
                     member.connection.note_quiet()
@@ -290,7 +291,6 @@ class Crew:
     def _remove(self, member: Member) -> list[Stretch]:
         self.reports()  # This one's is the last.
         self.members.remove(member)
-        self._selector.unregister(member.connection.socket)
         member.connection.close()
         left = [stretch for stretch in member.queue if not stretch.is_complete]
         member.queue.clear()
@@ -304,13 +304,12 @@ class Crew:
         """Take note of a worker's death; return what it has not finished."""
         wait_if_exiting()  # Then all of them die, and that is no news.
         connection = member.connection
-        code, report, pid = connection.exit_code(), connection.crash_report(), connection.worker_pid
+        ended, pid, begun = connection.exit(), connection.worker_pid, connection.begun
         left = self._remove(member)
-        happened = f"Worker {member.index} (process {pid}) ended unexpectedly with exit code"
-        happened += f" {describe_exit(code)}."
+        happened = f"Worker {member.index} (process {pid}) ended unexpectedly with {ended.reason}."
         if not member.is_set_up:
             self._early_deaths += 1
-            self._last_exit = describe_exit(code)
+            self._last_exit = ended.reason
             _log.warning("%s It was being started.", happened)
             return left
         if not left:
@@ -321,9 +320,12 @@ class Crew:
             stretch.is_suspect = True
         first = left[0]
         place = first.start + first.received
-        if code is None:  # With the process that starts workers: no element is to blame.
+        # A suspect span counts only against a worker that said that it has begun it. And nothing
+        # counts if the process that starts workers died, and all workers with it.
+        is_blameless = ended.is_blameless or (first.died_at == place and begun != first.number)
+        if is_blameless:
             first.losses += 1
-        is_blameless = code is None and first.losses <= _MOST_LOSSES
+            is_blameless = first.losses <= _MOST_LOSSES
         if is_blameless or first.died_at != place:
             if not is_blameless:
                 first.died_at = place
@@ -331,19 +333,19 @@ class Crew:
                 "%s Another process goes on with element %d.%s",
                 happened,
                 place,
-                f"\n{report}" if report else "",
+                f"\n{ended.report}" if ended.report else "",
             )
             return left
         first.died_at = -1
         first.death = (
-            f"Worker process was terminated unexpectedly with exit code {describe_exit(code)}."
+            f"Worker process was terminated unexpectedly with {ended.reason}."
             f" Two workers ended while making the same element: element {place} (counted from 0 at"
             " the start, or at the last restored state)."
         )
-        if code is not None and code >= 0:
-            first.death += " Code that they run may have called `sys.exit` or `os._exit`."
-        if report:
-            first.death += f"\n{report}"
+        if ended.hint:
+            first.death += f" {ended.hint}"
+        if ended.report:
+            first.death += f"\n{ended.report}"
         return left
 
     def close(self) -> None:

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from wholegrain._workers.layout import aligned
 from wholegrain._workers.local import memory
-from wholegrain._workers.local.layout import aligned
 from wholegrain._workers.pickling import PROTOCOL, ByValuePickler
 
 _OUT_OF_BAND_BYTES = 1 << 12
@@ -114,10 +114,7 @@ class Program:
         self.inline: bytes | None = None
         """A copy that travels in a message, if the program is small."""
         if self.nbytes <= _INLINE_BYTES:
-            content = bytearray(self.nbytes)
-            for start, piece in self.pieces():
-                content[start : start + len(piece)] = piece
-            self.inline = bytes(content)
+            self.inline = self._joined()
 
     @classmethod
     def pack(cls, factory: Factory) -> "Program":
@@ -164,6 +161,16 @@ class Program:
     ) -> ProgramCopy:
         """Say where workers find a copy that was made."""
         return ProgramCopy(self.pickle_nbytes, self.parts, inline, shared, kept)
+
+    def copy_inline(self) -> ProgramCopy:
+        """Return a copy that has everything in it, however large."""
+        return self.copy_at(inline=self.inline or self._joined())
+
+    def _joined(self) -> bytes:
+        content = bytearray(self.nbytes)
+        for start, piece in self.pieces():
+            content[start : start + len(piece)] = piece
+        return bytes(content)
 
     def pieces(self, *, objects: bool = True) -> list[tuple[int, Any]]:
         """Return all parts of a copy, with or without objects, and at which byte they start."""

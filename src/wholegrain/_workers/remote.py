@@ -6,6 +6,7 @@ import os
 import pickle
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Generic, NoReturn, TypeVar
 
 from wholegrain._core import events
@@ -13,7 +14,8 @@ from wholegrain._core.errors import take_no_place
 from wholegrain._read import forks
 from wholegrain._read.ending import wait_if_exiting
 from wholegrain._workers import messages
-from wholegrain._workers.local.connection import Connection, WorkerSettings
+from wholegrain._workers.backend import Backend, WorkerExit, WorkerSpec, resolve
+from wholegrain._workers.client import WorkerClient
 from wholegrain._workers.pickling import dumps, dumps_by_value
 from wholegrain._workers.program import Program
 
@@ -26,7 +28,7 @@ _log = logging.getLogger("wholegrain")
 _SINGLY_AFTER_DEATH = 2048
 
 _MOST_LOSSES = 5
-"""How often the process that starts workers may die at one element."""
+"""How often workers may die at one element for reasons that are not to do with it."""
 
 _MAX_HOLD_BUDGET = 1 << 30
 
@@ -57,6 +59,7 @@ class RemoteIterator(Generic[T]):
         worker_init_fn: Called with index and count in the process, before the program is loaded.
         hold_budget: How many bytes of shared memory the elements may occupy that the caller
             holds on to. Beyond that they are copied to ordinary memory.
+        backend: What starts the worker; None for the default.
     """
 
     def __init__(
@@ -70,10 +73,11 @@ class RemoteIterator(Generic[T]):
         min_shm_size: int = 0,
         worker_init_fn: Callable[[int, int], None] | None = None,
         hold_budget: int | None = None,
+        backend: Backend | None = None,
     ) -> None:
         self._name = f"Worker {worker_index} of {worker_count}"
         # Let go of when closed: the program may hold much memory.
-        self._settings: WorkerSettings | None = WorkerSettings(
+        self._spec: WorkerSpec | None = WorkerSpec(
             program=program,
             index=worker_index,
             count=worker_count,
@@ -82,8 +86,9 @@ class RemoteIterator(Generic[T]):
             init_fn=None if worker_init_fn is None else dumps_by_value(worker_init_fn),
             hold_budget=default_hold_budget(worker_count) if hold_budget is None else hold_budget,
         )
+        self._backend = resolve(backend)
         self._initial_state = initial_state
-        self._connection: Connection | None = None
+        self._connection: WorkerClient | None = None
         # Counts the calls of set_state, so that what the worker sent before can be told apart.
         self._generation = 0
         # The elements of the current message, their number and who decodes them. These are one
@@ -96,7 +101,7 @@ class RemoteIterator(Generic[T]):
         self._marks: list[int | bytes] = []
         self._before: int | bytes | None = None
         self._nbytes = 0
-        self._source: Connection | None = None
+        self._source: WorkerClient | None = None
         # Elements before the current message: in all, and before the process was started.
         self._done = 0
         self._done_by_others = 0
@@ -199,7 +204,7 @@ class RemoteIterator(Generic[T]):
         self._abandon()
         self._before = self._last_mark()
         self._forget_elements()
-        self._settings = None
+        self._spec = None
 
     def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # At the very end everything has been closed already, and modules are half gone.
@@ -221,15 +226,16 @@ class RemoteIterator(Generic[T]):
                 " it this one's state with `set_state` to go on from here."
             )
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> WorkerClient:
         """Start a process that goes on after the last element that arrived."""
         mark = self._marks[-1] if self._marks else self._before
         state = None if mark is None else _pickled_state(mark)
         singly = _SINGLY_AFTER_DEATH if self._died_at >= 0 else 0
-        settings = self._settings
+        spec = self._spec
         self._check_open()
-        assert settings is not None
-        connection = self._connection = Connection(settings, self._generation, state, singly)
+        assert spec is not None
+        spec = replace(spec, generation=self._generation, state=state, singly=singly)
+        connection = self._connection = WorkerClient(self._backend, spec)
         self._done_by_others = self._done + self._current[1]
         if self._closed:  # By another thread, which did not see this one.
             self._abandon()
@@ -285,7 +291,7 @@ class RemoteIterator(Generic[T]):
             self._check_open()
         return current
 
-    def _next_message(self) -> tuple[Connection, Any]:
+    def _next_message(self) -> tuple[WorkerClient, Any]:
         """Wait for what the worker says of where the iterator is to go on."""
         self._check_open()
         if self._ended:
@@ -319,7 +325,7 @@ class RemoteIterator(Generic[T]):
 
     def _take_over(
         self,
-        connection: Connection,
+        connection: WorkerClient,
         decode: _Decode | None,
         elements: list[Any],
         marks: list[int | bytes],
@@ -335,7 +341,7 @@ class RemoteIterator(Generic[T]):
         return current
 
     def _raise(
-        self, connection: Connection, packed: bytes, mark: int | bytes | None, is_fatal: bool
+        self, connection: WorkerClient, packed: bytes, mark: int | bytes | None, is_fatal: bool
     ) -> NoReturn:
         """Raise an exception that came from the worker."""
         pid = connection.worker_pid
@@ -364,57 +370,58 @@ class RemoteIterator(Generic[T]):
         if connection is not None:
             connection.close()
 
-    def _replace(self, connection: Connection) -> None:
+    def _replace(self, connection: WorkerClient) -> None:
         """Have another process go on where one died, unless it died there before."""
         wait_if_exiting()
         if not connection.is_open:
             self._closed = True
         self._check_open()
-        code = connection.exit_code()
-        report = connection.crash_report()
-        pid = connection.worker_pid
+        ended = connection.exit()
+        pid, has_begun = connection.worker_pid, connection.begun == self._generation
         self._abandon()
         self._check_open()
         position = self._done + self._current[1]
-        if code is None and self._note_loss(position):
-            pass  # All workers died, with the process that starts them: no element is to blame.
-        elif self._died_at == position:
+        # A death counts against an element once the worker was the first to try it, or said that
+        # it has begun it. Not if the process that starts workers died, and all workers with it.
+        is_suspect = self._died_at == position
+        if (ended.is_blameless or (is_suspect and not has_begun)) and self._note_loss(position):
+            pass
+        elif is_suspect:
             self._died_at = -1
-            raise RuntimeError(self._describe_death(code, report, position)) from None
+            raise RuntimeError(self._describe_death(ended, position, has_begun)) from None
         else:
             self._died_at = position
-        from wholegrain._workers.failures import describe_exit
-
         _log.warning(
-            "%s (process %s) ended unexpectedly with exit code %s. Another process goes on"
-            " with its element %d.%s",
+            "%s (process %s) ended unexpectedly with %s. Another process goes on with its element"
+            " %d.%s",
             self._name,
             pid,
-            describe_exit(code),
+            ended.reason,
             position,
-            f"\n{report}" if report else "",
+            f"\n{ended.report}" if ended.report else "",
         )
 
     def _note_loss(self, position: int) -> bool:
-        """Note that it is not known how a worker died; say whether that may well be."""
+        """Note a death that is no element's fault; say whether that may well be."""
         last, count = self._losses
         self._losses = position, count + 1 if last == position else 1
         return self._losses[1] <= _MOST_LOSSES
 
-    def _describe_death(self, code: int | None, report: str, position: int) -> str:
-        from wholegrain._workers.failures import describe_exit
-
+    def _describe_death(self, ended: WorkerExit, position: int, has_begun: bool) -> str:
         mark = self._marks[-1] if self._marks else self._before
         state = "its initial state" if mark is None else repr(pickle.loads(_pickled_state(mark)))
-        text = (
-            f"Worker process was terminated unexpectedly with exit code {describe_exit(code)}."
-            f" {self._name} ended twice while making the same element: its element {position}"
-            " (counted from 0 at the start, or at the last restored state), after the state"
-            f" {state}."
+        text = f"Worker process was terminated unexpectedly with {ended.reason}. {self._name} ended"
+        if has_begun:
+            text += " twice while making the same element: its"
+        else:
+            text += f" {_MOST_LOSSES} times in a row before it could begin with its next element,"
+        text += (
+            f" element {position} (counted from 0 at the start, or at the last restored state),"
+            f" after the state {state}."
         )
-        if code is not None and code >= 0:
-            text += " Code that it runs may have called `sys.exit` or `os._exit`."
-        return f"{text}\n{report}" if report else text
+        if ended.hint:
+            text += f" {ended.hint}"
+        return f"{text}\n{ended.report}" if ended.report else text
 
 
 def _pickled_state(mark: int | bytes) -> bytes:

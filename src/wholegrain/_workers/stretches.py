@@ -25,9 +25,9 @@ from wholegrain._core.errors import take_no_place
 from wholegrain._read import forks
 from wholegrain._read.ending import wait_if_exiting
 from wholegrain._workers import messages
+from wholegrain._workers.client import WorkerClient
 from wholegrain._workers.crew import Crew, Member, Stretch
 from wholegrain._workers.failures import unpack_error
-from wholegrain._workers.local.connection import Connection
 from wholegrain._workers.pickling import dumps
 
 T = TypeVar("T")
@@ -112,7 +112,7 @@ class StretchedIterator(Generic[T]):
         self._current: _Current = ([], 0, None)
         self._cursor = 0
         self._marks: list[int | bytes] = []
-        self._source: Connection | None = None
+        self._source: WorkerClient | None = None
 
     # Elements.
 
@@ -178,7 +178,7 @@ class StretchedIterator(Generic[T]):
             self._wait()
 
     def _take_over(
-        self, head: Stretch, connection: Connection, kind: int, items: Any, marks: Any
+        self, head: Stretch, connection: WorkerClient, kind: int, items: Any, marks: Any
     ) -> _Current | None:
         self._given += self._current[1]
         self._source = connection

@@ -10,13 +10,10 @@ long after all, the consumer, which waits, says so (`NUDGE`), and the second thr
 """
 
 import contextlib
-import faulthandler
 import functools
 import os
 import pickle
 import queue
-import signal
-import socket
 import sys
 import threading
 import time
@@ -26,12 +23,10 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from wholegrain._workers import program, set_up
+from wholegrain._workers.backend import Message
 from wholegrain._workers.failures import pack_error
-from wholegrain._workers.local import memory
-from wholegrain._workers.local.channel import Channel
-from wholegrain._workers.local.ring import Arena
-from wholegrain._workers.local.transport import INLINE_BYTES, Encoder
 from wholegrain._workers.messages import (
+    BEGUN,
     COUNTER,
     END,
     ERROR,
@@ -43,13 +38,12 @@ from wholegrain._workers.messages import (
     RECORDS,
     REPORT,
     REPOSITION,
-    RETIRED,
-    SEGMENT,
     STRETCH,
     TAKEN,
-    Start,
+    Job,
 )
 from wholegrain._workers.pickling import dumps
+from wholegrain._workers.transport import Encoder
 
 _MAX_TOGETHER = 256
 _MAX_TOGETHER_BYTES = 1 << 15
@@ -62,60 +56,55 @@ _MAX_STRING = 1 << 12
 _REPORT_EVERY_S = 0.25
 
 
-Kept = dict[int, list[bytes | bytearray]]
-"""Objects of programs, by number, which workers inherit."""
+def run_worker(
+    packed: bytes, send: Callable[[Message], None], receive: Callable[[], Message]
+) -> NoReturn:
+    """Be a worker until the consumer is gone: what a backend runs in a process of its own.
+
+    It ends the process, because what the pipeline is doing then cannot be interrupted otherwise.
+
+    Args:
+        packed: What `WorkerSpec.packed` returned.
+        send: Sends a message to the consumer. An `OSError` says that the consumer has gone.
+        receive: Waits for a message from the consumer. An `EOFError` says that it has gone. Called
+            in another thread than `send`.
+    """
+    job, copy = pickle.loads(packed)
+    content = bytearray(copy.inline)
+    run(job, send, receive, lambda: program.load(copy, content), lambda: Encoder(None))
 
 
-def run(sock: socket.socket, kept: Kept) -> NoReturn:
+def run(
+    job: Job,
+    send: Callable[[Message], None],
+    receive: Callable[[], Message],
+    load: Callable[[], program.Factory],
+    make_encoder: Callable[[], Encoder],
+    on_end: Callable[[], None] = lambda: None,
+) -> NoReturn:
     """Be a worker until the consumer is gone.
 
     Args:
-        sock: The connection to the consumer.
-        kept: Objects of programs, inherited from the process that this one was forked from.
+        job: What to do.
+        send: Sends a message.
+        receive: Waits for one.
+        load: Returns what makes the iterator.
+        make_encoder: Returns what turns elements into records, once the program is loaded.
+        on_end: Called when the consumer is gone.
     """
-    channel = Channel(sock)
     try:
-        start: Start = channel.receive()
-        _adopt(start)
-        if start.has_crash_file:
-            faulthandler.enable(channel.descriptors.popleft())
-        Worker(channel, start).run(kept)
+        set_up.run(job.set_up)
+        # Forked from one process, all workers would draw the same numbers.
+        for name in ("random", "numpy.random"):
+            if name in sys.modules:
+                sys.modules[name].seed()
+        Worker(job, send, receive, on_end).run(load, make_encoder)
     except (EOFError, OSError):
         pass  # The consumer has gone.
     except BaseException:
         traceback.print_exc()
         leave(1)
     leave(0)
-
-
-def run_spawned(descriptor: str) -> NoReturn:
-    """Be a worker in an interpreter of its own.
-
-    Args:
-        descriptor: Of the socket; empty where the socket itself comes through standard input.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "win32":
-        sock = socket.fromshare(sys.stdin.buffer.read())
-    else:
-        sock = socket.socket(fileno=int(descriptor))
-    run(sock, {})
-
-
-def _adopt(start: Start) -> None:
-    """Take over from the main process what programs expect to find."""
-    for name in os.environ.keys() - start.environ.keys():
-        del os.environ[name]
-    os.environ.update(start.environ)
-    sys.path[:] = start.path
-    sys.argv[:] = start.argv
-    with contextlib.suppress(OSError):  # A directory that is gone is gone for both.
-        os.chdir(start.directory)
-    set_up.run(start.set_up)
-    # Forked from one process, all workers would draw the same numbers.
-    for name in ("random", "numpy.random"):
-        if name in sys.modules:
-            sys.modules[name].seed()
 
 
 def leave(code: int) -> NoReturn:
@@ -129,10 +118,17 @@ def leave(code: int) -> NoReturn:
 class Worker:
     """Runs one iterator for one consumer."""
 
-    def __init__(self, channel: Channel, start: Start) -> None:
-        self._channel = channel
-        self._start = start
-        self._arena = Arena(start.memory_kind, start.memory_name, self._announce, self._retire)
+    def __init__(
+        self,
+        job: Job,
+        send: Callable[[Message], None],
+        receive: Callable[[], Message],
+        on_end: Callable[[], None],
+    ) -> None:
+        self._job = job
+        self._send_message = send
+        self._receive_message = receive
+        self._on_end = on_end
         self._encoder: Encoder
         self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._sending = threading.Lock()
@@ -145,8 +141,8 @@ class Worker:
         self._finished_at = self._begun = 0.0
         self._last_mark: int | bytes = b""
         # How far ahead of the consumer: elements, bytes, and the bytes of each message.
-        self._ahead = 2 * start.buffer_size + 1
-        self._generation = start.generation
+        self._ahead = 2 * job.buffer_size + 1
+        self._generation = job.generation
         self._made = 0
         self._taken = 0
         self._bytes_ahead = 0
@@ -154,53 +150,34 @@ class Worker:
         self._messages: deque[tuple[int, int]] = deque()
         self._ended = False
         self._stretches: deque[tuple[int, bytes, int]] = deque()
-        self._singly = start.hold_after
+        self._singly = job.singly
+        self._says_begun = bool(job.singly)
         self._get_report: Callable[[], Any] | None = None
         self._report_at = 0.0
 
-    def run(self, kept: Kept) -> NoReturn:
+    def run(
+        self, load: Callable[[], program.Factory], make_encoder: Callable[[], Encoder]
+    ) -> NoReturn:
         """Make the iterator and run it until the process ends."""
         threading.Thread(target=self._listen, name="wholegrain-listen", daemon=True).start()
-        self._send(pickle.dumps((HELLO, os.getpid())))
+        self._send((HELLO, os.getpid()))
+        job = self._job
         try:
-            iterator = self._open(kept)
-            if self._start.state is not None:
-                iterator.set_state(pickle.loads(self._start.state))
+            if job.init_fn is not None:
+                pickle.loads(job.init_fn)(job.index, job.count)
+            iterator: Any = load()(job.index, job.count)
+            if job.state is not None:
+                iterator.set_state(pickle.loads(job.state))
         except BaseException as error:
             self._give_up(error)
         # Made after the program was loaded: it knows the classes that came with it.
-        self._encoder = Encoder(self._arena, max(INLINE_BYTES, self._start.min_shm_size))
+        self._encoder = make_encoder()
         self._get_report = getattr(iterator, "get_report", None)
         if hasattr(iterator, "next_into"):
             empty = self._encoder.empty
             self._produce(iterator, lambda: iterator.next_into(empty))
         else:
             self._produce(iterator, functools.partial(next, iterator))
-
-    def _open(self, kept: Kept) -> Any:
-        start = self._start
-        if start.init_fn is not None:
-            pickle.loads(start.init_fn)(start.index, start.count)
-        copy = start.program
-        content: Any
-        objects: list[Any] | None = None
-        if copy.inline is not None:
-            content = bytearray(copy.inline)
-        else:
-            handle = copy.shared
-            if isinstance(handle, int):
-                handle = self._channel.descriptors.popleft()
-            assert handle is not None
-            content = memory.attach(handle, copy.nbytes, private=True)
-        if copy.kept is not None:
-            if copy.kept not in kept:
-                raise MemoryError(
-                    "The process that starts workers has no memory for the large `bytes` and"
-                    " `bytearray` objects of the pipeline."
-                )
-            objects = kept[copy.kept]
-        kept.clear()  # Programs of others would stay in memory as long as this process.
-        return program.load(copy, content, objects)(start.index, start.count)
 
     def _produce(self, iterator: program.WorkerIterator, advance: Callable[[], Any]) -> NoReturn:
         no_commands = self._commands.empty
@@ -216,13 +193,16 @@ class Worker:
             ):
                 self._obey(iterator)
                 continue
+            if self._says_begun:
+                self._says_begun = False
+                self._send((BEGUN, self._generation))
             try:
                 element = advance()
             except StopIteration:
                 self._encoder.abandon()
                 self._flush()
                 self._send_report()
-                self._send(pickle.dumps((END, self._generation, time.perf_counter() - self._begun)))
+                self._send((END, self._generation, time.perf_counter() - self._begun))
                 self._ended = True
             except BaseException as error:
                 self._encoder.abandon()
@@ -280,7 +260,7 @@ class Worker:
     def _send_report(self) -> None:
         if self._get_report is not None:
             with contextlib.suppress(Exception):  # Nothing that elements should wait for.
-                self._send(dumps((REPORT, self._get_report())))
+                self._send((REPORT, dumps(self._get_report())))
 
     def _flush(self) -> None:
         """Send all finished elements."""
@@ -299,27 +279,17 @@ class Worker:
         self._sent += len(some)
         self._messages.append((self._sent, nbytes))
         message = (self._held_kind, self._generation, new, list(items), list(marks), nbytes)
-        self._send_locked(pickle.dumps(message, 5))
+        self._send_locked(message)
 
-    def _send(self, data: bytes, descriptors: tuple[int, ...] = ()) -> None:
+    def _send(self, message: Message) -> None:
         with self._sending:
-            self._send_locked(data, descriptors)
+            self._send_locked(message)
 
-    def _send_locked(self, data: bytes, descriptors: tuple[int, ...] = ()) -> None:
+    def _send_locked(self, message: Message) -> None:
         try:
-            self._channel.send(data, descriptors)
+            self._send_message(message)
         except OSError:
             leave(0)  # The consumer has gone.
-
-    def _announce(self, number: int, size: int, count: int, handle: memory.Handle) -> None:
-        if isinstance(handle, int):
-            self._send(pickle.dumps((SEGMENT, number, size, count, None)), (handle,))
-            os.close(handle)
-        else:
-            self._send(pickle.dumps((SEGMENT, number, size, count, handle)))
-
-    def _retire(self, number: int) -> None:
-        self._send(pickle.dumps((RETIRED, number)))
 
     def _fail(self, iterator: program.WorkerIterator, error: BaseException) -> None:
         """Send an exception in an element's place."""
@@ -335,12 +305,12 @@ class Worker:
         self._bytes_ahead += MAX_AHEAD_BYTES
         self._messages.append((self._sent, MAX_AHEAD_BYTES))
         packed = pack_error(error, __file__)
-        self._send(pickle.dumps((ERROR, self._generation, packed, mark, False)))
+        self._send((ERROR, self._generation, packed, mark, False))
 
     def _give_up(self, error: BaseException) -> NoReturn:
         """Send an exception after which this worker is of no use."""
         _leave_if_asked(error, self._flush)
-        self._send(pickle.dumps((ERROR, self._generation, pack_error(error, __file__), None, True)))
+        self._send((ERROR, self._generation, pack_error(error, __file__), None, True))
         while True:
             self._commands.get()
 
@@ -352,10 +322,7 @@ class Worker:
         command: Any = self._commands.get() if not goes_on else (REPOSITION, *goes_on.popleft())
         if command[0] == TAKEN:
             _, generation, taken, released, given_up = command
-            for slot in released:
-                self._arena.give_back(slot)
-            for slot in given_up:
-                self._arena.give_up(slot)
+            self._encoder.give_back(released, given_up)
             if generation == self._generation:
                 self._taken = taken
                 while self._messages and self._messages[0][0] <= taken:
@@ -365,6 +332,7 @@ class Worker:
             iterator.expect(pickle.loads(command[2]))
         elif command[0] == REPOSITION:
             _, generation, state, self._singly = command
+            self._says_begun = bool(self._singly)
             self._start_over(generation)
             try:
                 iterator.set_state(pickle.loads(state))
@@ -381,9 +349,7 @@ class Worker:
         with self._sending:
             if self._held_kind == RECORDS:
                 for record, _, _ in self._held:
-                    for block in record[1]:
-                        if isinstance(block, int):
-                            self._arena.give_back(block)
+                    self._encoder.discard(record)
             self._held.clear()
             self._messages.clear()
             self._generation = generation
@@ -394,7 +360,7 @@ class Worker:
     def _listen(self) -> None:
         try:
             while True:
-                command = self._channel.receive()
+                command = self._receive_message()
                 if command[0] != NUDGE:
                     self._commands.put(command)
                 elif self._sending.acquire(blocking=False):
@@ -403,7 +369,7 @@ class Worker:
                     finally:
                         self._sending.release()
         except EOFError:
-            self._arena.forget_names()
+            self._on_end()
             leave(0)
         except BaseException:
             traceback.print_exc()

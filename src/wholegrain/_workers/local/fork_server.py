@@ -28,8 +28,7 @@ from array import array
 from dataclasses import dataclass
 from typing import NoReturn
 
-from wholegrain._workers import worker
-from wholegrain._workers.local import heap
+from wholegrain._workers.local import heap, process
 from wholegrain._workers.local.requests import (
     DROP,
     EXIT_CODE,
@@ -60,7 +59,7 @@ class ForkServer:
         self._children: dict[int, _Child] = {}
         self._exit_codes: dict[int, int] = {}
         self._start_errors: dict[int, int] = {}
-        self._kept: worker.Kept = {}
+        self._kept: process.Kept = {}
         self._deadlines: dict[int, float] = {}
         self._poller = select.poll()
         self._poller.register(control, select.POLLIN)
@@ -166,7 +165,7 @@ class ForkServer:
                 child.socket.close()
             if self._parent >= 0:
                 os.close(self._parent)
-            worker.run(sock, self._kept)
+            process.run(sock, self._kept)
         finally:
             os._exit(1)
 

@@ -1,8 +1,8 @@
 """How worker processes come to be: forked from a clean process, or each started anew.
 
-On Linux a `ForkLauncher` keeps a small process (`fork_server.py`) that forks workers in
-milliseconds. Elsewhere, or with WHOLEGRAIN_WORKER_START=spawn, a `SpawnLauncher` starts a new
-interpreter for each. Neither imports the user's main script, and neither forks this process.
+A `ForkLauncher` keeps a small process (`fork_server.py`) that forks workers in milliseconds. A
+`SpawnLauncher` starts a new interpreter for each. Neither imports the user's main script, and
+neither forks this process.
 
 This module is imported when a pipeline with workers is made. What only talking to them takes is
 imported where it is needed: while the fork server starts, the main process can do the same.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
@@ -83,35 +82,31 @@ def _preload() -> list[str]:
     return [name.strip() for name in asked.split(",") if name.strip()]
 
 
-_current: Launcher | None = None
+_current: dict[str, Launcher] = {}
 _starting = threading.Lock()
 
 
-def get_launcher(modules: Iterable[str] = ()) -> Launcher:
+def get_launcher(how: str = "fork", modules: Iterable[str] = ()) -> Launcher:
     """Return the launcher of this process; start it if there is none, or if it died.
 
     Args:
+        how: "fork" or "spawn".
         modules: What the first workers need: it is imported once for all of them.
     """
-    global _current
     with _starting:
-        if _current is not None and not _current.is_alive:
-            _current.close()
-            _current = None
+        launcher = _current.get(how)
+        if launcher is not None and not launcher.is_alive:
+            launcher.close()
+            del _current[how]
+            launcher = None
         # One for other credentials ends when its last worker does: those go on as they were.
-        if _current is None or not _current.is_current:
-            _current = _choose(modules)
-        return _current
+        if launcher is None or not launcher.is_current:
+            launcher = _current[how] = _start(how, modules)
+        return launcher
 
 
-def _choose(modules: Iterable[str]) -> Launcher:
-    asked = os.environ.get("WHOLEGRAIN_WORKER_START", "auto")
-    if asked not in ("auto", "fork", "spawn"):
-        raise ValueError(
-            f"The environment variable WHOLEGRAIN_WORKER_START is {asked!r}. It can be auto, fork"
-            " or spawn."
-        )
-    if asked == "fork" or (asked == "auto" and sys.platform == "linux"):
+def _start(how: str, modules: Iterable[str]) -> Launcher:
+    if how == "fork":
         return _fork_launcher(modules)
     from wholegrain._workers.local.spawn_launcher import SpawnLauncher
 
@@ -129,23 +124,23 @@ def _fork_launcher(modules: Iterable[str]) -> Launcher:
         raise
 
 
-def close_launcher() -> None:
-    """End the launcher and its workers; the next worker gets a new one."""
-    global _current
+def close_launchers() -> None:
+    """End all launchers and their workers; the next worker gets a new one."""
     with _starting:
-        launcher, _current = _current, None
-    if launcher is not None:
+        launchers = list(_current.values())
+        _current.clear()
+    for launcher in launchers:
         launcher.close()
 
 
 def _after_fork() -> None:
-    global _current, _starting
+    global _starting
     _starting = threading.Lock()
-    if _current is not None:
-        _current.disown()
-        _current = None
+    for launcher in _current.values():
+        launcher.disown()
+    _current.clear()
 
 
-atexit.register(close_launcher)
+atexit.register(close_launchers)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)

@@ -15,7 +15,7 @@ from wholegrain._workers.program import Program, ProgramCopy
 
 _WORK = (
     "import sys; sys.path[:] = sys.argv[2:]; "
-    "from wholegrain._workers.worker import run_spawned; run_spawned(sys.argv[1])"
+    "from wholegrain._workers.local.process import run_spawned; run_spawned(sys.argv[1])"
 )
 
 

@@ -8,12 +8,14 @@ travel in the slot as well. An element of a batch of images is then a few dozen 
 """
 
 import pickle
+import sys
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from wholegrain._workers.local.layout import (
+from wholegrain._workers.layout import (
     Array,
     Bytes,
     Packing,
@@ -58,11 +60,15 @@ class Encoder:
 
     `empty` gives memory in a slot before there is an element, so that a batch can be stacked where
     it will be read. `encode` finds it there; `abandon` gives it back if no element came of it.
+
+    Args:
+        arena: Slots of shared memory; None to have all of an element in the message.
+        inline_bytes: Elements of fewer bytes travel in the message.
     """
 
-    def __init__(self, arena: Arena, inline_bytes: int = INLINE_BYTES) -> None:
-        self._arena = arena
-        self._inline_bytes = inline_bytes
+    def __init__(self, arena: Arena | None, inline_bytes: int = INLINE_BYTES) -> None:
+        self._slots_of = arena
+        self._inline_bytes = sys.maxsize if arena is None else inline_bytes
         self._pickler = ReplyPickler()
         self._packings: dict[Parts, Packing] = {}
         self._last_parts: list[Any] = []
@@ -74,6 +80,22 @@ class Encoder:
         self._filled = 0
         self._usual_size = 0
         self._placed: dict[int, tuple[Array, Place]] = {}
+
+    @property
+    def _arena(self) -> Arena:
+        assert self._slots_of is not None
+        return self._slots_of
+
+    def give_back(self, released: Iterable[SlotId], given_up: Iterable[SlotId] = ()) -> None:
+        """Take back slots that came free, and give up those that a fork may still see."""
+        for slot in released:
+            self._arena.give_back(slot)
+        for slot in given_up:
+            self._arena.give_up(slot)
+
+    def discard(self, record: Record) -> None:
+        """Take back the slots of a record that is not going to be sent."""
+        self.give_back([block for block in record[1] if isinstance(block, int)])
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Return an uninitialised array, in shared memory if it is large enough for that."""
@@ -233,13 +255,13 @@ class Decoder:
     """The consumer's side: turns records into elements whose arrays view the slots.
 
     Args:
-        slots: The worker's slots.
+        slots: The worker's slots; None where all of an element is in the message.
         budget: How many bytes of slots may be in the consumer's hands. What comes beyond is
             copied to ordinary memory, so that the worker's slots go on turning.
     """
 
-    def __init__(self, slots: SlotViews, budget: int) -> None:
-        self._slots = slots
+    def __init__(self, slots: SlotViews | None, budget: int) -> None:
+        self._slots_or_none = slots
         self._budget = budget
         self._layouts: dict[int, Rebuilder] = {}
 
@@ -253,6 +275,23 @@ class Decoder:
         for number, pickled in layouts:
             known[number] = Rebuilder(*pickle.loads(pickled))
         return [(known[number], blocks, rest) for number, blocks, rest in records]
+
+    @property
+    def _slots(self) -> SlotViews:
+        assert self._slots_or_none is not None
+        return self._slots_or_none
+
+    def take_released(self) -> tuple[list[SlotId], list[SlotId]]:
+        """Return the slots that came free, and those that a fork of this process may still see."""
+        return ([], []) if self._slots_or_none is None else self._slots_or_none.take_released()
+
+    def nbytes_of(self, record: Arrived) -> int:
+        """Return about how much memory the element of a record takes."""
+        _, blocks, rest = record
+        nbytes = 256 + (len(rest) if isinstance(rest, bytes) else 0)
+        for block in blocks:
+            nbytes += self._slots.size_of(block) if isinstance(block, int) else len(block)
+        return nbytes
 
     def discard(self, record: Arrived) -> None:
         """Let the slots of a record come free without looking at it."""
