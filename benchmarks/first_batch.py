@@ -93,8 +93,8 @@ def again(library: Any) -> Epoch:
     return epoch
 
 
-cold.target(over="grain", at_least=1 / 0.25)
-with_jax.target(over="grain", at_least=1 / 0.25)
+cold.target(over="grain", at_least=3)
+with_jax.target(over="grain", at_least=3)
 warm.target(over="grain", at_least=1 / 0.08)
 
 if __name__ == "__main__":

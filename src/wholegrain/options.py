@@ -97,6 +97,10 @@ class MultiprocessingOptions:
             processors to use.
         max_memory_bytes: How much memory workers, and elements that are ready, may take with
             "auto"; by default half of what is available.
+        backend: What starts the workers: "fork" forks them from a clean process, "spawn" starts an
+            interpreter for each, and a `wholegrain.multiprocessing.Backend` starts them anywhere.
+            By default what the environment variable WHOLEGRAIN_WORKER_START says, or else "fork" on
+            Linux and "spawn" elsewhere. The elements, their order and the states are the same.
     """
 
     num_workers: int | Literal["auto"] = 0
@@ -104,6 +108,7 @@ class MultiprocessingOptions:
     enable_profiling: bool = False
     max_workers: int | None = dataclasses.field(default=None, repr=False)
     max_memory_bytes: int | None = dataclasses.field(default=None, repr=False)
+    backend: Any = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("num_workers", "per_worker_buffer_size"):

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import wholegrain as wg
-from tests.engine.processes import descendants, is_running, wait_until_gone
 from tests.graph.tools import END, R, X, eventually, finishes, our_threads
+from tests.workers.processes import descendants, is_running, wait_until_gone
 
 _WORKERS = [1, 2, 3]
 

@@ -1,6 +1,6 @@
 """Raises an exception at each place of the code that starts, asks and ends processes.
 
-As a signal handler may at any of them: at every line and call of `wholegrain/_engine`, one place
+As a signal handler may at any of them: at every line and call of `wholegrain/_workers`, one place
 after the other. After each, workers have to start and to give the right elements, and nothing may
 be left open. Run as a program: `python -m tests.stress.interrupting <what> [first] [step]`.
 """
@@ -17,14 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from tests.engine.iterators import Mapped
-from tests.engine.processes import descendants, is_running
-from wholegrain._engine import launcher
-from wholegrain._engine.connection import Connection, WorkerSettings
-from wholegrain._engine.program import Program
-from wholegrain._engine.remote import RemoteIterator
+from tests.workers.iterators import Mapped
+from tests.workers.processes import descendants, is_running
+from wholegrain._workers.backend import WorkerSpec, resolve
+from wholegrain._workers.client import WorkerClient
+from wholegrain._workers.local import launcher
+from wholegrain._workers.program import Program
+from wholegrain._workers.remote import RemoteIterator
 
-_PACKAGE = os.path.join("wholegrain", "_engine")
+_PACKAGE = os.path.join("wholegrain", "_workers")
 
 
 class Interrupted(BaseException):
@@ -55,7 +56,7 @@ def interrupted(action: Callable[[], Any], place: int) -> bool:
     def trace(frame: Any, event: str, _: Any) -> Any:
         nonlocal seen
         file = frame.f_code.co_filename
-        if _PACKAGE not in file or file.endswith("quick_import.py"):  # That only looks at modules.
+        if _PACKAGE not in file:
             return None
         if event in ("call", "line") and not _leaves_with(frame):
             seen += 1
@@ -82,16 +83,16 @@ def program(number: int) -> Program:
 
 def use(number: int) -> None:
     """Start a worker, receive from it, ask how it ended, and end it."""
-    settings = WorkerSettings(program(number), 0, 1, 1, 0, None, 1 << 20)
-    connection = Connection(settings, 0, None, 0)
-    connection.receive()
-    connection.exit_code()
-    connection.close()
+    spec = WorkerSpec(program=program(number), index=0, count=1, buffer_size=1, hold_budget=1 << 20)
+    client = WorkerClient(resolve(None), spec)
+    client.receive()
+    client.exit()
+    client.close()
 
 
 def restart(number: int) -> None:
     """End the process that starts workers, and start another one."""
-    launcher.close_launcher()
+    launcher.close_launchers()
     launcher.get_launcher()
     use(number)
 

@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 
 import wholegrain as wg
-from tests.engine.processes import descendants, is_running
-from wholegrain._engine import forks, launcher
-from wholegrain._engine.remote import RemoteIterator
-from wholegrain._engine.stretches import StretchedIterator
+from tests.workers.processes import descendants, is_running
+from wholegrain._read import forks
+from wholegrain._workers.local import launcher
+from wholegrain._workers.remote import RemoteIterator
+from wholegrain._workers.stretches import StretchedIterator
 
 _LENGTH = 600
 _TWO = wg.MultiprocessingOptions(num_workers=2)
@@ -148,7 +149,7 @@ def _victims() -> list[int]:
             members = one._crew.members
             if not _is_losing(one):
                 pids += [m.connection.worker_pid for m in members if _is_fair_to(m)]
-    current: Any = launcher._current
+    current: Any = launcher._current.get("fork")
     if hasattr(current, "server_pid") and pids and all(map(_is_fair, running)):
         pids.append(current.server_pid)
     return [pid for pid in pids if pid is not None and is_running(pid)]
@@ -208,7 +209,7 @@ def run_and_kill_programs(name: str, kills: int, chance: random.Random, path: st
     """Kill programs that read a pipeline; each goes on where the last one was killed."""
     ds = PIPELINES[name]()
     expected = [pickle.dumps(element) for element in ds]
-    launcher.close_launcher()
+    launcher.close_launchers()
     shared = set(os.listdir("/dev/shm"))
     done = 0
     while done < kills:
@@ -254,7 +255,7 @@ def main(kills: int, seed: int = 0, names: str = "") -> None:
         count += run_with_kills(name, min(19, kills - count - 1), chance)
         count += run_and_kill_programs(name, 1, chance, path)
         programs += 1
-    launcher.close_launcher()
+    launcher.close_launchers()
     assert not [pid for pid in descendants(os.getpid()) if is_running(pid)]
     print(f"kills: {count}, of these whole programs: {programs}")
 

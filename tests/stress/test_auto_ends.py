@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from tests.engine.processes import SOURCE, descendants, run_python, wait_until_gone
+from tests.workers.processes import SOURCE, descendants, run_python, wait_until_gone
 
 # Without a main guard, and with everything defined in the script itself.
 _SCRIPT = """

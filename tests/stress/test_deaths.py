@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.engine.iterators import (
+from tests.workers.iterators import (
     Mapped,
     Nested,
     Stacked,
@@ -22,10 +22,10 @@ from tests.engine.iterators import (
     remote,
     tiny_dict,
 )
-from tests.engine.processes import is_running, wait_until_gone
-from wholegrain._engine import launcher
-from wholegrain._engine.program import Program
-from wholegrain._engine.remote import RemoteIterator
+from tests.workers.processes import is_running, wait_until_gone
+from wholegrain._workers.local import launcher
+from wholegrain._workers.program import Program
+from wholegrain._workers.remote import RemoteIterator
 
 
 def assert_equal(left: Any, right: Any) -> None:

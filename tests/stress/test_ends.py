@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.processes import SOURCE, descendants, run_python, wait_until, wait_until_gone
+from tests.workers.processes import SOURCE, descendants, run_python, wait_until, wait_until_gone
 
 # Without a main guard, and with everything defined in the script itself.
 SCRIPT = """
 import os, sys, threading, time
 import numpy as np
-from wholegrain._engine.program import Program
-from wholegrain._engine.remote import RemoteIterator
+from wholegrain._workers.program import Program
+from wholegrain._workers.remote import RemoteIterator
 
 class Element:
     def __init__(self, number):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.processes import run_python
+from tests.workers.processes import run_python
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.processes import run_python
+from tests.workers.processes import run_python
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs the fork server")
 

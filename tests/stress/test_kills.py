@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.processes import run_python
 from tests.stress.kills import PIPELINES
+from tests.workers.processes import run_python
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="looks at Linux processes")
 

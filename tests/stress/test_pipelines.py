@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import wholegrain as wg
-from tests.engine.processes import descendants, is_running, run_python, wait_until_gone
-from wholegrain._engine import launcher
+from tests.workers.processes import descendants, is_running, run_python, wait_until_gone
+from wholegrain._workers.local import launcher
 
 
 def _element(number: int) -> Any:

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 import wholegrain as wg
-from tests.engine.iterators import batch, remote
-from tests.engine.processes import run_python, wait_until
-from wholegrain._engine import connection, crew, launcher
+from tests.workers.iterators import batch, remote
+from tests.workers.processes import run_python, wait_until
+from wholegrain._workers import client
+from wholegrain._workers.local import launcher
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs the fork server")
 
@@ -45,9 +46,9 @@ def server_pid() -> int:
 @pytest.fixture
 def own_server() -> Iterator[None]:
     """Let the test have a fork server that no other test uses."""
-    launcher.close_launcher()
+    launcher.close_launchers()
     yield
-    launcher.close_launcher()
+    launcher.close_launchers()
 
 
 @pytest.mark.parametrize("workers", [1, "auto"])
@@ -59,8 +60,7 @@ def test_a_process_that_was_stopped_is_named(
     caplog: pytest.LogCaptureFixture,
     own_server: None,
 ) -> None:
-    monkeypatch.setattr(connection, "QUIET_S", 0.05)
-    monkeypatch.setattr(crew, "QUIET_S", 0.05)
+    monkeypatch.setattr(client, "QUIET_S", 0.05)
     it = loaded(500, lambda number: np.full(100_000, os.getpid()), workers)
     pid = server_pid() if stopped == "starter" else int(next(it)[0])
     os.kill(pid, signal.SIGSTOP)

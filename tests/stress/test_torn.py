@@ -23,11 +23,11 @@ from typing import Any
 import pytest
 
 import wholegrain as wg
-from tests.engine.processes import descendants, is_running
 from tests.graph.tools import R, X, eventually, is_ours
+from tests.workers.processes import descendants, is_running
 
 _PACKAGE = Path(wg.__file__).parent
-_TORN_IN = (str(_PACKAGE / "_engine"), str(_PACKAGE / "_graph"))
+_TORN_IN = (str(_PACKAGE / "_workers"), str(_PACKAGE / "_read"), str(_PACKAGE / "_graph"))
 # A trace function is also called where a signal handler never is, since that runs after calls and
 # jumps only: at the line of a `try`, and when a `with` block is left, before `__exit__`.
 _NOP = dis.opmap["NOP"]

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from wholegrain._core.state import WrongStateError, copy_state, joined
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
-from wholegrain._engine.ending import wait_if_exiting
-from wholegrain._engine.launcher import get_launcher
 from wholegrain._graph import run, tracking
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import (
@@ -29,11 +27,13 @@ from wholegrain._graph.stretch_iterator import (
     StretchReadIterator,
     reading_stretches,
 )
+from wholegrain._read.ending import wait_if_exiting
+from wholegrain._workers.backend import resolve
 
 if TYPE_CHECKING:
-    from wholegrain._engine.crew import Crew
-    from wholegrain._engine.program import Program
-    from wholegrain._engine.stretches import StretchedIterator
+    from wholegrain._workers.crew import Crew
+    from wholegrain._workers.program import Program
+    from wholegrain._workers.stretches import StretchedIterator
 
 InitFn = Callable[[int, int], None]
 
@@ -61,14 +61,21 @@ class AutoPrefetchIterDataset(OneParentIterNode[T]):
     only_prefetches = True
 
     def __init__(
-        self, parent: IterDataset[T], caps: Caps, worker_init_fn: InitFn | None = None
+        self,
+        parent: IterDataset[T],
+        caps: Caps,
+        worker_init_fn: InitFn | None = None,
+        backend: Any = None,
     ) -> None:
         super().__init__(parent)
+        self._backend = backend
         self._caps = caps
         self._worker_init_fn = worker_init_fn
 
     def open(self) -> DatasetIterator[T]:
-        return AutoPrefetchIterator(self._parent, run.current(), self._caps, self._worker_init_fn)
+        return AutoPrefetchIterator(
+            self._parent, run.current(), self._caps, self._worker_init_fn, self._backend
+        )
 
     def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
         raise ValueError(
@@ -88,6 +95,7 @@ class AutoPrefetchIterator(StageIterator[T]):
         context: The run that it is part of.
         caps: What workers may take.
         worker_init_fn: Called once in each.
+        backend: What starts them; see `MultiprocessingOptions`.
     """
 
     def __init__(
@@ -96,8 +104,10 @@ class AutoPrefetchIterator(StageIterator[T]):
         context: run.RunContext,
         caps: Caps,
         worker_init_fn: InitFn | None,
+        backend: Any = None,
     ) -> None:
         super().__init__()
+        self._backend = backend
         self._caps = caps
         self._context = context
         self._worker_init_fn = worker_init_fn
@@ -130,12 +140,13 @@ class AutoPrefetchIterator(StageIterator[T]):
 
     def _start(self) -> StretchedIterator[T]:
         self._check_open()
-        get_launcher(modules_of(self._dataset))
+        backend = resolve(self._backend)
+        backend.prepare(modules_of(self._dataset))
         # The rest is imported while what launches workers starts.
-        from wholegrain._engine import limits
-        from wholegrain._engine.controller import Controller
-        from wholegrain._engine.crew import Crew
-        from wholegrain._engine.stretches import StretchedIterator
+        from wholegrain._read import limits
+        from wholegrain._read.controller import Controller
+        from wholegrain._workers.crew import Crew
+        from wholegrain._workers.stretches import StretchedIterator
 
         caps = self._caps
         most = caps.max_workers or limits.available_cpus()
@@ -145,7 +156,7 @@ class AutoPrefetchIterator(StageIterator[T]):
             _settings, program, most, self._context.options.min_shm_size, self._worker_init_fn
         )
         controller = Controller(most, most_bytes, grows_room=caps.buffer_size is None)
-        self._crew = Crew(settings, controller)
+        self._crew = Crew(settings, controller, backend)
         self._crew.fix(self._worker_count)
         stretched: StretchedIterator[T] = StretchedIterator(
             self._crew, self._states, self._state, caps.buffer_size or 1
@@ -312,11 +323,11 @@ def _settings(
     worker_init_fn: InitFn | None,
     index: int,
 ) -> Any:
-    from wholegrain._engine.connection import WorkerSettings
-    from wholegrain._engine.pickling import dumps_by_value
-    from wholegrain._engine.remote import default_hold_budget
+    from wholegrain._workers.backend import WorkerSpec
+    from wholegrain._workers.pickling import dumps_by_value
+    from wholegrain._workers.remote import default_hold_budget
 
-    return WorkerSettings(
+    return WorkerSpec(
         program=program(),
         index=index,
         count=most_workers,
@@ -328,7 +339,11 @@ def _settings(
 
 
 def auto_prefetch(
-    ds: IterDataset[T], caps: Caps, worker_init_fn: InitFn | None, sequential_slice: bool
+    ds: IterDataset[T],
+    caps: Caps,
+    worker_init_fn: InitFn | None,
+    sequential_slice: bool,
+    backend: Any = None,
 ) -> IterDataset[T]:
     """Run a pipeline in as many processes as help; see `IterDataset.mp_prefetch`.
 
@@ -352,4 +367,4 @@ def auto_prefetch(
             " MapDataset before `to_iter_dataset()`, or give the number of workers, with which"
             " the order of the elements is fixed then."
         ) from None
-    return AutoPrefetchIterDataset(ds, caps, worker_init_fn)
+    return AutoPrefetchIterDataset(ds, caps, worker_init_fn, backend)

@@ -21,13 +21,13 @@ from wholegrain._core.failure import (
     to_raise_once,
 )
 from wholegrain._core.types import Indices, NDArray, T
-from wholegrain._engine.waiting import ThreadTimes, voluntary_switches
 from wholegrain._graph import fusion
 from wholegrain._graph.chunks import for_each, raise_failure, read_after
 from wholegrain._graph.kinds import FunctionTransform
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.observed import Observed, is_on
 from wholegrain._graph.times import Times
+from wholegrain._read.waiting import ThreadTimes, voluntary_switches
 
 Read = Callable[[int, int], Sequence[Any]]
 

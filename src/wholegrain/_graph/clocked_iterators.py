@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from wholegrain._core.tracebacks import keep_user_frames
-from wholegrain._engine.waiting import ThreadTimes
 from wholegrain._graph.tape import tape
+from wholegrain._read.waiting import ThreadTimes
 
 SLOW_S = 100e-6
 """Where a call takes so long, there may always be a clock around it."""

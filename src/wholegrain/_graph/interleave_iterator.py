@@ -11,9 +11,9 @@ from wholegrain._core.errors import takes_place
 from wholegrain._core.state import copy_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
-from wholegrain._engine.waiting import Probe
 from wholegrain._graph import interleave_state, run
 from wholegrain._graph.iterator import DatasetIterator, StageIterator, check_state_of, closed_error
+from wholegrain._read.waiting import Probe
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor

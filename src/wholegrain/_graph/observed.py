@@ -20,11 +20,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from wholegrain._engine.waiting import (
-    ThreadTimes,
-    involuntary_switches,
-    queued_for_each_second,
-)
 from wholegrain._graph.clocked_iterators import (
     may_replace_methods,
     put_back_methods,
@@ -35,6 +30,11 @@ from wholegrain._graph.pace import Pace
 from wholegrain._graph.stage_ids import StageIds
 from wholegrain._graph.tape import tape
 from wholegrain._graph.times import Reads, Times, extrapolate
+from wholegrain._read.waiting import (
+    ThreadTimes,
+    involuntary_switches,
+    queued_for_each_second,
+)
 
 _CLOCK_S = 2e-6
 """What a clock around a stage costs for each call."""

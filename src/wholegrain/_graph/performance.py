@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from wholegrain._core.log import logger
-from wholegrain._engine import limits
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
+from wholegrain._read import limits
 from wholegrain.options import MultiprocessingOptions, ReadOptions
 
 _MIB = 1 << 20

@@ -22,10 +22,11 @@ from wholegrain._graph.shares import Shares, check_can_shard
 from wholegrain._graph.stage import Stage
 from wholegrain._graph.thread_iterator import ThreadPrefetchDatasetIterator
 from wholegrain._graph.user_functions import check_arguments
+from wholegrain._workers.backend import resolve
 from wholegrain.options import MultiprocessingOptions
 
 if TYPE_CHECKING:
-    from wholegrain._engine.program import Program
+    from wholegrain._workers.program import Program
 
 
 class ShardedIterDataset(InterleaveIterDataset[T]):
@@ -210,8 +211,10 @@ class ProcessPrefetchIterDataset(ShardedIterDataset[T]):
         buffer_size: int,
         sequential: bool,
         worker_init_fn: Callable[[int, int], None] | None,
+        backend: Any = None,
     ) -> None:
         super().__init__(parent, num_workers, buffer_size, sequential)
+        self._backend = backend
         self._worker_init_fn = worker_init_fn
         self._program: Callable[[], Program] | None = None
         self._copy_of: ProcessPrefetchIterDataset[T] = self
@@ -239,6 +242,7 @@ class ProcessPrefetchIterDataset(ShardedIterDataset[T]):
             buffer_size=self._iter_buffer_size,
             min_shm_size=context.options.min_shm_size,
             worker_init_fn=self._worker_init_fn,
+            backend=resolve(self._backend),
         )
         iterator.keep_report = functools.partial(context.observed.hear, self._copy_of)
         iterator.waiting = functools.partial(context.observed.waiting, None, self._copy_of, number)
@@ -277,12 +281,15 @@ def process_prefetch(
             "Each worker has to hold at least one element ready, but got"
             f" per_worker_buffer_size={buffer_size}."
         )
+    backend = getattr(options, "backend", None)  # Grain's own options have none.
+    if backend is not None:
+        resolve(backend)
     if num_workers == "auto":
         from wholegrain._graph.auto_prefetch import Caps, auto_prefetch
 
         most_ready = None if buffer_size == "auto" else buffer_size
         caps = Caps(options.max_workers, options.max_memory_bytes, most_ready)
-        return auto_prefetch(ds, caps, worker_init_fn, sequential_slice)
+        return auto_prefetch(ds, caps, worker_init_fn, sequential_slice, backend)
     if num_workers < 0:
         raise ValueError(f"`num_workers` cannot be negative, but got {num_workers}.")
     if num_workers == 0:
@@ -293,7 +300,7 @@ def process_prefetch(
             f"{num_workers}. Give the number of elements that each worker may hold ready."
         )
     check_can_shard(ds, num_workers, sequential_slice)
-    if _has_no_gil():
+    if _has_no_gil() and backend is None:
         if worker_init_fn is not None:
             logger().warning(
                 "`worker_init_fn` is not called: without the interpreter's lock, threads of this"
@@ -301,7 +308,7 @@ def process_prefetch(
             )
         return multithread_prefetch(ds, num_workers, buffer_size, sequential_slice)
     return ProcessPrefetchIterDataset(
-        ds, num_workers, buffer_size, sequential_slice, worker_init_fn
+        ds, num_workers, buffer_size, sequential_slice, worker_init_fn, backend
     )
 
 

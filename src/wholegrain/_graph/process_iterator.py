@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from wholegrain._core.state import copy_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
-from wholegrain._engine.ending import wait_if_exiting
-from wholegrain._engine.launcher import get_launcher
 from wholegrain._graph.iterator import DatasetIterator, closed_error
+from wholegrain._read.ending import wait_if_exiting
 
 if TYPE_CHECKING:
-    from wholegrain._engine.program import Program
-    from wholegrain._engine.remote import RemoteIterator
+    from wholegrain._workers.backend import Backend
+    from wholegrain._workers.program import Program
+    from wholegrain._workers.remote import RemoteIterator
 
 
 class ProcessIterator(DatasetIterator[T]):
@@ -31,6 +31,7 @@ class ProcessIterator(DatasetIterator[T]):
         buffer_size: How many finished elements the worker may hold ready.
         min_shm_size: Arrays of fewer bytes do not travel in shared memory.
         worker_init_fn: Called once in the worker.
+        backend: What starts the worker.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class ProcessIterator(DatasetIterator[T]):
         buffer_size: int,
         min_shm_size: int,
         worker_init_fn: Callable[[int, int], None] | None,
+        backend: Backend,
     ) -> None:
         super().__init__()
         self._program = program
@@ -57,6 +59,7 @@ class ProcessIterator(DatasetIterator[T]):
             "buffer_size": buffer_size,
             "min_shm_size": min_shm_size,
             "worker_init_fn": worker_init_fn,
+            "backend": backend,
         }
         self._remote: RemoteIterator[T] | None = None
         self._state: State | None = None  # Where to start; None for the start.
@@ -79,10 +82,9 @@ class ProcessIterator(DatasetIterator[T]):
 
     def _connect(self) -> RemoteIterator[T]:
         self._check_open()
-        get_launcher(self._modules)
-        # The rest is imported, and the pipeline packed, while the process that starts workers
-        # starts itself.
-        from wholegrain._engine.remote import RemoteIterator
+        self._settings["backend"].prepare(self._modules)
+        # The rest is imported, and the pipeline packed, while the fork server starts.
+        from wholegrain._workers.remote import RemoteIterator
 
         remote: RemoteIterator[T] = RemoteIterator(
             self._program(), initial_state=self._start_state, **self._settings
@@ -171,7 +173,7 @@ def modules_of(dataset: Any) -> set[str]:
 
 def pack_pipeline(factory: Callable[[int, int], Any], dataset: Any) -> Program:
     """Pack a pipeline for workers; if that fails, say which stage cannot be pickled."""
-    from wholegrain._engine.program import Program
+    from wholegrain._workers.program import Program
 
     try:
         return Program.pack(factory)

@@ -16,10 +16,10 @@ import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
 from wholegrain._core.difference import show
-from wholegrain._engine import set_up
 from wholegrain._graph import epochs
 from wholegrain._graph.checks import END, assert_equal, saying
 from wholegrain._graph.saving import state_text
+from wholegrain._workers import set_up
 
 _JOB, _ANSWER, _LOG = "job", "answer", "log"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from wholegrain._engine.waiting import ThreadTimes
+from wholegrain._read.waiting import ThreadTimes
 
 
 class Tape(threading.local):

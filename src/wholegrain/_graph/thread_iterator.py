@@ -9,8 +9,6 @@ from wholegrain._core.place import KeptPlace
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count
-from wholegrain._engine.background import QUICK_SECONDS, Background
-from wholegrain._engine.waiting import Probe
 from wholegrain._graph.iterator import (
     DatasetIterator,
     StageIterator,
@@ -18,6 +16,8 @@ from wholegrain._graph.iterator import (
     closed_error,
     go_to_state_of,
 )
+from wholegrain._read.background import QUICK_SECONDS, Background
+from wholegrain._read.waiting import Probe
 
 # After so many elements it is judged whether they are worth a thread; later on more seldom.
 _FIRST_STEPS, _MOST_STEPS = 16, 4096

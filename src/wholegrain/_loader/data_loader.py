@@ -42,6 +42,7 @@ class DataLoader:
         shard_options: Which shard this is; by default the sampler's.
         read_options: How far, and with how many threads, each process reads ahead.
         enable_profiling: Kept for programs that set it; has no effect.
+        worker_backend: What starts the workers; see `MultiprocessingOptions.backend`.
 
     Example:
         >>> loader = DataLoader(
@@ -64,6 +65,7 @@ class DataLoader:
         shard_options: ShardOptions | None = None,
         read_options: ReadOptions | None = None,
         enable_profiling: bool = False,
+        worker_backend: Any = None,
     ) -> None:
         num_workers = _determine_worker_count(worker_count)
         _check_buffer_size(worker_buffer_size, num_workers)
@@ -77,6 +79,7 @@ class DataLoader:
             num_workers=num_workers,
             per_worker_buffer_size=worker_buffer_size,
             enable_profiling=enable_profiling,
+            backend=worker_backend,
         )
         _check_operations(self._operations)
         _warn_if_longer(sampler, data_source)

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import wholegrain
-from wholegrain._engine import set_up
+from wholegrain._workers import set_up
 from wholegrain.compat import private
 
 STANDS_FOR = "0.2.18"

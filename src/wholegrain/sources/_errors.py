@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 
 from wholegrain._core.interruption import is_interruption
-from wholegrain._engine.limits import available_memory
+from wholegrain._read.limits import available_memory
 
 # Less than this is not worth asking the system about.
 _LARGE_BYTES = 1 << 26

@@ -16,7 +16,6 @@ from wholegrain._core.place import ChunkPlace
 from wholegrain._core.state import WrongStateError, index_of, joined, list_of, shortened
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
-from wholegrain._engine.read_ahead import ReadAhead
 from wholegrain._graph import run
 from wholegrain._graph.clocked import reading
 from wholegrain._graph.drop_watch import DropWatch
@@ -25,6 +24,7 @@ from wholegrain._graph.kinds import IterNode, add_read_note
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
 from wholegrain._graph.tape import tape
+from wholegrain._read.read_ahead import ReadAhead
 from wholegrain.options import ReadOptions
 
 # How much memory what is read ahead may take: in one process, and in all of several workers,

@@ -1,1 +1,0 @@
-"""Threads, processes and memory: knows callables and iterators, knows no dataset."""

@@ -1,0 +1,1 @@
+"""Reading ahead in threads: knows callables and iterators, nothing of datasets or processes."""

@@ -1,0 +1,163 @@
+"""An iterator run ahead by one thread."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from wholegrain._read import forks
+from wholegrain._read.ending import stop_at_exit
+
+QUICK_SECONDS = 5e-5
+"""Steps that take less of the processor's time are not worth a thread."""
+
+Step = Callable[[], tuple[Any, Any]]
+"""Advances the iterator: returns the element, and the state behind it."""
+
+
+class _Raised:
+    """An exception on its way to the consumer, with the state behind it."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class Background:
+    """Runs `step` in a thread, up to `buffer_size` results ahead of the consumer.
+
+    The thread ends with the first exception, which arrives in its place. It keeps this object
+    alive, so the consumer has to be another one, and to call `stop`.
+
+    Args:
+        step: Called in the thread, again and again.
+        state: Called after a step that raised, for the state behind it. If that raises too,
+            the state is None.
+        buffer_size: How many finished results may wait.
+        steps_to_judge: After so many steps, again and again, the thread ends if they took less
+            than `QUICK_SECONDS` each: handing over would cost more than it saves. 0 for never.
+
+    Attributes:
+        results: Those that are ready: to be taken with `take`.
+    """
+
+    def __init__(
+        self, step: Step, state: Callable[[], Any], buffer_size: int, steps_to_judge: int = 0
+    ) -> None:
+        self._step = step
+        self._state = state
+        self._buffer_size = buffer_size
+        self._steps_to_judge = steps_to_judge
+        self._retired = False
+        self.results: deque[tuple[Any, Any]] = deque()
+        # Reentrant, because the garbage collector may call `stop` at any time.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._consumer_waits = False
+        self._producer_waits = False
+        self._stopped = False
+        self._parent: int | None = None  # The process that the thread runs in, if not in this one.
+        self._thread = threading.Thread(target=self._run, name="wholegrain-ahead_0", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread. Who calls this can already call `stop`, should it be interrupted."""
+        stop_at_exit(self, lambda run: run.stop(wait=False))
+        forks.call_in_child(self, Background._leave_to_parent)
+        self._thread.start()
+
+    def _leave_to_parent(self) -> None:
+        """Stop in a forked child, which has not the thread and may find the lock held."""
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        if not self._retired and not self._stopped:
+            self._parent, self._stopped = os.getppid(), True
+            self.results.clear()
+
+    def _run(self) -> None:
+        results, step = self.results, self._step
+        steps, cpu = 0, time.thread_time()
+        while not self._stopped:
+            try:
+                result = step()
+            except BaseException as error:
+                result = (_Raised(error), self._state_behind())
+            # Appending and popping are atomic; the lock is only for those who wait.
+            results.append(result)
+            ended = type(result[0]) is _Raised
+            del result  # An error knows this frame: it must not know the error, or neither goes.
+            if self._consumer_waits:
+                with self._lock:
+                    self._changed.notify_all()
+            if ended:
+                return
+            steps += 1
+            if steps == self._steps_to_judge:
+                spent, cpu = cpu, time.thread_time()
+                if cpu - spent < steps * QUICK_SECONDS:
+                    self._retire()
+                    return
+                steps = 0
+            if len(results) >= self._buffer_size:
+                with self._lock:
+                    self._producer_waits = True
+                    while len(results) >= self._buffer_size and not self._stopped:
+                        self._changed.wait()
+                    self._producer_waits = False
+
+    def _retire(self) -> None:
+        with self._lock:
+            self._retired = True
+            self._changed.notify_all()
+
+    def _state_behind(self) -> Any:
+        """Return the state behind a step that raised; None if there is none."""
+        try:
+            return self._state()
+        except Exception:
+            return None
+
+    def take(self) -> Any:
+        """Return the next result, with its state; an exception may stand in its place.
+
+        None means that steps are quick, and the thread has ended after the last result.
+
+        Raises:
+            RuntimeError: If `stop` was called, and there is none.
+        """
+        results = self.results
+        if not results:
+            with self._lock:
+                self._consumer_waits = True
+                # Looked at again after the flag is set: the producer looks at it after adding.
+                while not results and not self._stopped and not self._retired:
+                    self._changed.wait()
+                self._consumer_waits = False
+            if not results and self._retired:
+                return None
+            if not results and self._parent is not None:
+                raise forks.used_in_child_error(self._parent)
+            if not results:
+                raise RuntimeError("The thread has been stopped.")
+        result = results.popleft()
+        if self._producer_waits:
+            with self._lock:
+                self._changed.notify_all()
+        return result
+
+    @staticmethod
+    def error_of(element: Any) -> BaseException | None:
+        """Return the exception that stands in an element's place, if one does."""
+        return element.error if type(element) is _Raised else None
+
+    def stop(self, wait: bool = True) -> None:
+        """End the thread after its current step; wait for it unless told not to."""
+        with self._lock:
+            self._stopped = True
+            self._changed.notify_all()
+        if wait and self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()

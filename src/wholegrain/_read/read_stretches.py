@@ -1,0 +1,122 @@
+"""Several stretches of positions, read ahead as if they were one."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple
+
+from wholegrain._core.failure import joined
+from wholegrain._core.types import T
+from wholegrain._read.read_ahead import Read, ReadAhead
+
+_KEPT = 64
+
+
+class _Stretch(NamedTuple):
+    """Positions in a row, and how many were read before them."""
+
+    before: int
+    start: int
+    stop: int
+
+    @property
+    def end(self) -> int:
+        return self.before + self.stop - self.start
+
+
+class ReadStretches(Generic[T]):
+    """Reads stretches in the order in which they were announced, each up to its end.
+
+    What is learned of the cost of reading, and the threads, stay from one to the next.
+
+    Args:
+        read: Reads the elements from one position up to another.
+        new_reader: Makes what reads ahead, from a function that reads and the positions from
+            which and up to which to read.
+        start: The first position of the first stretch.
+        stop: The position behind its last.
+    """
+
+    # Who asks for chunks looks at each of them: there are few of a stretch.
+    unwatched, unseen_elements = False, 0
+
+    def __init__(
+        self,
+        read: Read,
+        new_reader: Callable[[Read, int, int], ReadAhead[T]],
+        start: int,
+        stop: int,
+    ) -> None:
+        self._read = read
+        # Threads look at these: replaced, never changed.
+        self._stretches: tuple[_Stretch, ...] = ()
+        self._coming: deque[_Stretch] = deque()
+        self._end = 0
+        self._taken = 0
+        # What was read beyond the end of a stretch.
+        self._rest: Sequence[T] = ()
+        self._rest_end = 0
+        self._append(start, stop)
+        self._current = self._coming.popleft()
+        self._reader = new_reader(self._read_many, 0, self._end)
+
+    def _append(self, start: int, stop: int) -> None:
+        stretch = _Stretch(self._end, start, stop)
+        kept = self._stretches
+        if len(kept) > _KEPT:
+            kept = tuple([one for one in kept if one.end > self._taken])
+        self._stretches = (*kept, stretch)
+        self._coming.append(stretch)
+        self._end = stretch.end
+
+    def announce(self, start: int, stop: int) -> None:
+        """Say which positions will be read next."""
+        self._append(start, stop)
+        self._reader.extend(self._end)
+
+    def goes_on_at(self, start: int, stop: int) -> bool:
+        """Move on to the stretch announced next, if it is this one, and all before it was read."""
+        coming = self._coming[0] if self._coming else None
+        if coming is None or self._taken != self._current.end or coming[1:] != (start, stop):
+            return False
+        self._current = self._coming.popleft()
+        return True
+
+    def next_chunk(self) -> tuple[int, Sequence[T]]:
+        """Return the position behind the next chunk of the current stretch, and the chunk."""
+        if self._taken == self._rest_end:
+            self._rest_end, self._rest = self._reader.next_chunk()
+        end = min(self._rest_end, self._current.end)
+        chunk = self._rest
+        if end < self._rest_end:
+            count = end - self._taken
+            chunk, self._rest = chunk[:count], chunk[count:]
+        self._taken = end
+        return self._current.start + end - self._current.before, chunk
+
+    @property
+    def reads_here(self) -> bool:
+        """Whether the consumer reads for itself, as far as is known."""
+        return self._reader.reads_here
+
+    def start(self) -> None:
+        """Begin to read in the background."""
+        self._reader.start()
+
+    def close(self) -> None:
+        """Let the threads go."""
+        self._reader.close()
+
+    @property
+    def ready_count(self) -> int:
+        """How many elements have been read that stand next in order."""
+        return self._rest_end - self._taken + self._reader.ready_count
+
+    def _read_many(self, first: int, last: int) -> Sequence[Any]:
+        """Read elements that may lie in several stretches."""
+        parts = []
+        for stretch in self._stretches:
+            if stretch.before < last and stretch.end > first:
+                offset = stretch.start - stretch.before
+                start = max(first, stretch.before) + offset
+                parts.append(self._read(start, min(last, stretch.end) + offset))
+        return joined(parts)

@@ -1,0 +1,151 @@
+"""How many threads read ahead: judged by what reading costs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from wholegrain._read.waiting import queued_seconds, voluntary_switches
+
+_WINDOW_SECONDS = 0.05
+"""How long the rate of reading is watched before the number of threads is judged."""
+
+_BETTER = 1.15
+"""More threads have to be this much quicker to stay."""
+
+_WORTH = 1.05
+"""Threads that compute have to be this much quicker than the consumer."""
+
+Read = Callable[[int, int], Sequence[Any]]
+
+
+class Cost:
+    """What reading a chunk took."""
+
+    __slots__ = ("count", "cpu", "wall", "yields")
+
+    def __init__(self, count: int, wall: float, cpu: float, yields: int) -> None:
+        self.count, self.wall, self.cpu, self.yields = count, wall, cpu, yields
+
+    @property
+    def waited(self) -> bool:
+        """Whether most of the time was spent waiting, not computing or being preempted."""
+        return self.cpu < 0.5 * self.wall and self.yields > 0 and self.wall > 1e-4
+
+
+class Waits:
+    """Whether reads wait for a good part of their time: seen from several of them."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._cpu = self._wall = 0.0
+
+    def see(self, cost: Cost) -> bool:
+        """Note what a read took; say whether it is known by now that they wait."""
+        self._count += 1
+        self._cpu += cost.cpu
+        self._wall += cost.wall if cost.yields else cost.cpu
+        if self._count < 8 and not cost.waited:
+            return False
+        waits = cost.waited or self._cpu < 0.85 * self._wall
+        self._count, self._cpu, self._wall = 0, 0.0, 0.0
+        return waits
+
+
+def timed(read: Read, start: int, stop: int, *, alone: bool) -> tuple[Sequence[Any], Cost]:
+    """Read a chunk, and what it took; `alone`, as it would have without others on the machine."""
+    queued = queued_seconds() if alone else 0.0
+    switches = voluntary_switches()
+    cpu = time.thread_time()
+    wall = time.perf_counter()
+    chunk = read(start, stop)
+    wall = time.perf_counter() - wall
+    cpu = time.thread_time() - cpu
+    if alone:
+        wall = max(cpu, wall - (queued_seconds() - queued))
+    return chunk, Cost(stop - start, wall, cpu, voluntary_switches() - switches)
+
+
+class ReaderCount:
+    """How many threads read: watched, tried, and kept where it is quicker."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._most_computing = min(most, os.cpu_count() or 1)
+        self._windows_to_probe = 1
+        self.begin(waiting=False)
+
+    def begin(self, waiting: bool, rate_here: float = 0.0) -> None:
+        """Start over, knowing whether reads wait, and how quickly the consumer reads."""
+        self.waiting = waiting
+        self._rate_here = rate_here
+        self.wanted = self._most if waiting else min(1, self._most)
+        self._before = 0  # How many there were before a try; 0 if none is under way.
+        self._rate_before = 0.0
+        self._settled = False
+        self._windows = 0
+        self._windows_to_try = 0  # Until then, it is known that more threads do not help.
+        self._open_window()
+
+    def _open_window(self) -> None:
+        self._since = time.perf_counter()
+        self._elements = 0
+        self._chunks = 0
+        self._starved = 0
+        self._cpu = 0.0
+        self._wall = 0.0
+
+    def starved(self) -> None:
+        """Note that the consumer had to wait."""
+        self._starved += 1
+
+    def learn(self, cost: Cost) -> str:
+        """Note a chunk; say what to do.
+
+        "more": more threads are wanted; "quick": none may be needed; "here": they are no quicker
+        than the consumer is by itself.
+        """
+        self._elements += cost.count
+        self._chunks += 1
+        self._cpu += cost.cpu
+        self._wall += cost.wall
+        elapsed = time.perf_counter() - self._since
+        if elapsed < _WINDOW_SECONDS or self._chunks < 2 * self.wanted:
+            return ""
+        self._windows += 1
+        # While the consumer has enough to do, there is nothing to win.
+        verdict = self._judge(elapsed) if 2 * self._starved >= self._chunks else ""
+        self._open_window()
+        return verdict
+
+    def _judge(self, elapsed: float) -> str:
+        rate = self._elements / elapsed
+        before, self._before = self._before, 0
+        if before and rate < _BETTER * self._rate_before:
+            self.wanted, self.waiting, self._settled = before, False, True
+            self._windows_to_try = 2 * self._windows
+            return "quick"
+        if self.waiting:
+            # Threads that keep a processor busy do not wait any more: look again, less and
+            # less often.
+            if self._cpu > 0.6 * elapsed and self._windows >= self._windows_to_probe:
+                self._windows_to_probe *= 2
+                self.begin(waiting=False)
+                return "quick"
+            return ""
+        waits = self.wanted == 1 and self._cpu < 0.5 * self._wall
+        if waits and self._windows >= self._windows_to_try:
+            # For a source, it seems. But it may be for the interpreter's lock.
+            self.waiting = True
+            return self._try(self._most, rate)
+        if self._settled or self.wanted >= self._most_computing:
+            return "here" if rate < _WORTH * self._rate_here else "quick"
+        return self._try(min(2 * self.wanted, self._most_computing), rate)
+
+    def _try(self, count: int, rate: float) -> str:
+        """Go on with more threads, until it is known whether that is quicker."""
+        self._before, self._rate_before = self.wanted, rate
+        self.wanted = count
+        return "more"

@@ -1,0 +1,1 @@
+"""Iterators in worker processes: knows messages, states and errors, nothing of datasets."""

@@ -1,0 +1,1 @@
+"""Workers on this machine: fork, spawn, and elements through shared memory."""

@@ -1,0 +1,124 @@
+"""A worker process on this machine: what it takes over from the main process, and its memory."""
+
+import contextlib
+import faulthandler
+import functools
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+import traceback
+from typing import Any, NoReturn
+
+from wholegrain._workers import program, worker
+from wholegrain._workers.local import memory
+from wholegrain._workers.local.channel import Channel
+from wholegrain._workers.local.requests import RETIRED, SEGMENT, Start
+from wholegrain._workers.local.ring import Arena
+from wholegrain._workers.transport import INLINE_BYTES, Encoder
+
+Kept = dict[int, list[bytes | bytearray]]
+"""Objects of programs, by number, which workers inherit."""
+
+
+def run(sock: socket.socket, kept: Kept) -> NoReturn:
+    """Be a worker until the consumer is gone.
+
+    Args:
+        sock: The connection to the consumer.
+        kept: Objects of programs, inherited from the process that this one was forked from.
+    """
+    channel = Channel(sock)
+    try:
+        start: Start = channel.receive()
+        _adopt(start)
+        if start.has_crash_file:
+            faulthandler.enable(channel.descriptors.popleft())
+    except (EOFError, OSError):
+        worker.leave(0)  # The consumer has gone.
+    except BaseException:
+        traceback.print_exc()
+        worker.leave(1)
+    link = _Link(channel)
+    arena = Arena(start.memory_kind, start.memory_name, link.announce, link.retire)
+    inline_bytes = max(INLINE_BYTES, start.min_shm_size)
+    worker.run(
+        start.job,
+        link.send,
+        channel.receive,
+        functools.partial(_load, start.program, channel, kept),
+        lambda: Encoder(arena, inline_bytes),
+        arena.forget_names,
+    )
+
+
+def run_spawned(descriptor: str) -> NoReturn:
+    """Be a worker in an interpreter of its own.
+
+    Args:
+        descriptor: Of the socket; empty where the socket itself comes through standard input.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "win32":
+        sock = socket.fromshare(sys.stdin.buffer.read())
+    else:
+        sock = socket.socket(fileno=int(descriptor))
+    run(sock, {})
+
+
+def _adopt(start: Start) -> None:
+    """Take over from the main process what programs expect to find."""
+    for name in os.environ.keys() - start.environ.keys():
+        del os.environ[name]
+    os.environ.update(start.environ)
+    sys.path[:] = start.path
+    sys.argv[:] = start.argv
+    with contextlib.suppress(OSError):  # A directory that is gone is gone for both.
+        os.chdir(start.directory)
+
+
+class _Link:
+    """Sends messages, and announces segments of shared memory."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._sending = threading.Lock()
+
+    def send(self, message: Any, descriptors: tuple[int, ...] = ()) -> None:
+        data = pickle.dumps(message, 5)
+        with self._sending:
+            self._channel.send(data, descriptors)
+
+    def announce(self, number: int, size: int, count: int, handle: memory.Handle) -> None:
+        if isinstance(handle, int):
+            self.send((SEGMENT, number, size, count, None), (handle,))
+            os.close(handle)
+        else:
+            self.send((SEGMENT, number, size, count, handle))
+
+    def retire(self, number: int) -> None:
+        self.send((RETIRED, number))
+
+
+def _load(copy: program.ProgramCopy, channel: Channel, kept: Kept) -> program.Factory:
+    content: Any
+    objects: list[Any] | None = None
+    if copy.inline is not None:
+        content = bytearray(copy.inline)
+    else:
+        handle = copy.shared
+        if isinstance(handle, int):
+            handle = channel.descriptors.popleft()
+        assert handle is not None
+        content = memory.attach(handle, copy.nbytes, private=True)
+    if copy.kept is not None:
+        if copy.kept not in kept:
+            raise MemoryError(
+                "The process that starts workers has no memory for the large `bytes` and"
+                " `bytearray` objects of the pipeline."
+            )
+        objects = kept[copy.kept]
+    kept.clear()  # Programs of others would stay in memory as long as this process.
+    return program.load(copy, content, objects)

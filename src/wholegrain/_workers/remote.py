@@ -1,0 +1,438 @@
+"""An iterator that runs in a worker process."""
+
+import contextlib
+import logging
+import os
+import pickle
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Generic, NoReturn, TypeVar
+
+from wholegrain._core import events
+from wholegrain._core.errors import take_no_place
+from wholegrain._read import forks
+from wholegrain._read.ending import wait_if_exiting
+from wholegrain._workers import messages
+from wholegrain._workers.backend import Backend, WorkerExit, WorkerSpec, resolve
+from wholegrain._workers.client import WorkerClient
+from wholegrain._workers.pickling import dumps, dumps_by_value
+from wholegrain._workers.program import Program
+
+T = TypeVar("T")
+
+_log = logging.getLogger("wholegrain")
+
+# After a worker died: until it is past this many elements they are sent one by one, so that it
+# is known which of them was next if it dies again.
+_SINGLY_AFTER_DEATH = 2048
+
+_MOST_LOSSES = 5
+"""How often workers may die at one element for reasons that are not to do with it."""
+
+_MAX_HOLD_BUDGET = 1 << 30
+
+_Decode = Callable[[Any], Any]
+_NO_ELEMENTS: tuple[list[Any], int, _Decode | None] = ([], 0, None)
+
+
+class RemoteIterator(Generic[T]):
+    """Iterates over what an iterator in a worker process yields.
+
+    Nothing is started before the first `next` or `start_prefetch`. If the process dies, another
+    one goes on from the element after the last that arrived; only an element at which it dies
+    twice in a row is an error.
+
+    The worker runs ahead: `2 * buffer_size + 1` finished elements wait at most, and one is in the
+    making. Where elements are small it may be more: up to 1024 elements and 2 MiB.
+
+    Arrays in the elements belong to the caller, and stay valid after `close`.
+
+    Args:
+        program: What the worker runs.
+        worker_index: Passed to the program's factory, and named in errors.
+        worker_count: Passed to the program's factory, and named in errors.
+        buffer_size: How many finished elements should be ready.
+        initial_state: The state before the first element, or a function that returns it. Lets
+            `get_state` answer before a process runs.
+        min_shm_size: Elements with fewer bytes of arrays travel in messages, not in slots.
+        worker_init_fn: Called with index and count in the process, before the program is loaded.
+        hold_budget: How many bytes of shared memory the elements may occupy that the caller
+            holds on to. Beyond that they are copied to ordinary memory.
+        backend: What starts the worker; None for the default.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        worker_index: int,
+        worker_count: int,
+        *,
+        buffer_size: int,
+        initial_state: Callable[[], Any] | Any,
+        min_shm_size: int = 0,
+        worker_init_fn: Callable[[int, int], None] | None = None,
+        hold_budget: int | None = None,
+        backend: Backend | None = None,
+    ) -> None:
+        self._name = f"Worker {worker_index} of {worker_count}"
+        # Let go of when closed: the program may hold much memory.
+        self._spec: WorkerSpec | None = WorkerSpec(
+            program=program,
+            index=worker_index,
+            count=worker_count,
+            buffer_size=buffer_size,
+            min_shm_size=min_shm_size,
+            init_fn=None if worker_init_fn is None else dumps_by_value(worker_init_fn),
+            hold_budget=default_hold_budget(worker_count) if hold_budget is None else hold_budget,
+        )
+        self._backend = resolve(backend)
+        self._initial_state = initial_state
+        self._connection: WorkerClient | None = None
+        # Counts the calls of set_state, so that what the worker sent before can be told apart.
+        self._generation = 0
+        # The elements of the current message, their number and who decodes them. These are one
+        # attribute, and always assigned before `_cursor` and read after it: another thread may
+        # call `close` in the middle of `next`.
+        self._current = _NO_ELEMENTS
+        # How many of them were handed out.
+        self._cursor = 0
+        # The states after each of them, the state before all of them, and who sent them.
+        self._marks: list[int | bytes] = []
+        self._before: int | bytes | None = None
+        self._nbytes = 0
+        self._source: WorkerClient | None = None
+        # Elements before the current message: in all, and before the process was started.
+        self._done = 0
+        self._done_by_others = 0
+        self._died_at = -1
+        self._losses = (-1, 0)  # Where it is not known how a worker died, and how often.
+        self._ended = False
+        self._closed = False
+        self._owner = os.getpid()
+        self._left_to_parent = False
+        forks.call_in_child(self, RemoteIterator._leave_to_parent)
+        self._report: Any = None
+        self.waiting: Callable[[], contextlib.AbstractContextManager[None]] | None = None
+        """What to enter while there is nothing to do but to wait for the worker."""
+
+    def __iter__(self) -> "RemoteIterator[T]":
+        return self
+
+    def __next__(self) -> T:
+        cursor = self._cursor
+        elements, count, decode = self._current
+        if cursor >= count:
+            if self.waiting is None:
+                elements, count, decode = self._receive()
+            else:
+                with self.waiting():
+                    elements, count, decode = self._receive()
+            cursor = 0
+        element = elements[cursor]
+        if cursor + 1 == count:
+            self._acknowledge(count)
+        self._cursor = cursor + 1
+        if decode is None:
+            return element  # type: ignore[no-any-return]
+        try:
+            return decode(element)  # type: ignore[no-any-return]
+        except Exception as error:
+            self._check_open()
+            error.add_note(f"{self._name} made this element, but it could not be received.")
+            raise
+
+    def get_state(self) -> Any:
+        """Return the state after the last element that was handed out."""
+        # As `_last_mark`, without a call: states are asked for after each step of training.
+        cursor, marks = self._cursor, self._marks
+        mark = marks[cursor - 1] if cursor and marks else self._before
+        if type(mark) is int:
+            return {messages.COUNTER: mark}
+        if mark is None:
+            return self._initial_state() if callable(self._initial_state) else self._initial_state
+        return pickle.loads(_pickled_state(mark))
+
+    def _last_mark(self) -> int | bytes | None:
+        # A slice: an interrupted or closed iterator may have a cursor from another message.
+        marks = self._marks[: self._cursor]
+        return marks[-1] if marks else self._before
+
+    def set_state(self, state: Any) -> None:
+        """Go on from `state`. A running worker is told, and keeps running."""
+        pickled = dumps(state)
+        self._drop_elements()
+        self._generation += 1
+        self._before = pickled
+        self._done = self._done_by_others = 0
+        self._died_at = -1
+        self._ended = False
+        if self._connection is not None:
+            try:
+                self._connection.reposition(self._generation, pickled)
+            except BaseException:
+                self._abandon()
+                raise
+
+    def start_prefetch(self) -> None:
+        """Start the process, so that elements are ready when they are asked for."""
+        self._check_open()
+        if self._connection is None and not self._ended:
+            self._connect()
+
+    @property
+    def worker_pid(self) -> int | None:
+        """The number of the worker process, after its first element."""
+        return None if self._connection is None else self._connection.worker_pid
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Something that differs once an element has been taken."""
+        return self._done, self._cursor
+
+    @property
+    def report(self) -> Any:
+        """What `get_report` of the iterator in the worker last returned, or None."""
+        connection = self._connection
+        if connection is not None and connection.report is not None:
+            self._report = connection.report
+        return self._report
+
+    def close(self) -> None:
+        """End the process, without waiting for it. Can be called more than once."""
+        self._closed = True
+        self._abandon()
+        self._before = self._last_mark()
+        self._forget_elements()
+        self._spec = None
+
+    def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # At the very end everything has been closed already, and modules are half gone.
+        if not _finalizing() and getattr(self, "_connection", None) is not None:
+            self.close()
+
+    def _leave_to_parent(self) -> None:
+        """Let go of the worker in a forked child: it is the parent's. The position stays."""
+        if self._connection is not None:
+            self._left_to_parent = True
+            self.close()
+
+    def _check_open(self) -> None:
+        if self._left_to_parent:
+            raise forks.used_in_child_error(self._owner)
+        if self._closed:
+            raise ValueError(
+                "Trying to advance a closed iterator. Make a new one with `iter(...)`, and give"
+                " it this one's state with `set_state` to go on from here."
+            )
+
+    def _connect(self) -> WorkerClient:
+        """Start a process that goes on after the last element that arrived."""
+        mark = self._marks[-1] if self._marks else self._before
+        state = None if mark is None else _pickled_state(mark)
+        singly = _SINGLY_AFTER_DEATH if self._died_at >= 0 else 0
+        spec = self._spec
+        self._check_open()
+        assert spec is not None
+        spec = replace(spec, generation=self._generation, state=state, singly=singly)
+        connection = self._connection = WorkerClient(self._backend, spec)
+        self._done_by_others = self._done + self._current[1]
+        if self._closed:  # By another thread, which did not see this one.
+            self._abandon()
+            self._check_open()
+        return connection
+
+    def _drop_elements(self) -> None:
+        """Forget the current message, and give its slots back."""
+        elements, _, decode = self._current
+        if self._source is not None and decode is not None:
+            for record in elements[self._cursor :]:
+                self._source.discard(record)
+        self._forget_elements()
+
+    def _forget_elements(self) -> None:
+        self._current = _NO_ELEMENTS
+        self._cursor = 0
+        self._marks = []
+        self._source = None
+
+    def _acknowledge(self, count: int) -> None:
+        """Tell the worker that the last element of a message is being handed out."""
+        connection = self._connection
+        if connection is not None and connection is self._source:
+            try:
+                taken = self._done + count - self._done_by_others
+                connection.acknowledge(self._generation, taken, self._nbytes)
+            except BaseException:
+                self._abandon()
+                raise
+        if self._marks:
+            # Not needed from here on; and if it is a method of who holds this iterator, that one
+            # would not be let go before the next garbage collection, nor would the worker.
+            self._initial_state = None
+
+    def _receive(self) -> tuple[list[Any], int, _Decode | None]:
+        """Wait for the next message with elements; return what `_current` is then."""
+        try:
+            connection, message = self._next_message()
+        except Exception as error:
+            take_no_place(error)
+            raise
+        kind = message[0]
+        if kind == messages.END:
+            self._ended = True
+            raise StopIteration
+        if kind == messages.ERROR:
+            self._raise(connection, *message[2:])
+        decode = connection.decode if kind == messages.RECORDS else None
+        current = self._take_over(connection, decode, *message[3:])
+        if self._closed:  # By another thread, before there was something to forget.
+            self._forget_elements()
+            self._check_open()
+        return current
+
+    def _next_message(self) -> tuple[WorkerClient, Any]:
+        """Wait for what the worker says of where the iterator is to go on."""
+        self._check_open()
+        if self._ended:
+            raise StopIteration
+        while True:
+            connection = self._connection
+            if connection is None:
+                connection = self._connect()
+            event = events.begin_wait("ProcessPrefetchDatasetIterator._receive", self._name)
+            try:
+                message = connection.receive()
+            except EOFError:
+                self._replace(connection)
+                continue
+            except BaseException as error:
+                # Interrupted, perhaps in the middle of a message; or closed by another thread.
+                self._abandon()
+                if isinstance(error, Exception):
+                    self._check_open()
+                raise
+            finally:
+                events.end(event)
+            if message[1] == self._generation:
+                return connection, message
+            if message[0] == messages.RECORDS:
+                for record in message[3]:
+                    connection.discard(record)
+            elif message[0] == messages.ERROR and message[4]:
+                # It could not go to a state that is not wanted any more, and goes nowhere else.
+                self._abandon()
+
+    def _take_over(
+        self,
+        connection: WorkerClient,
+        decode: _Decode | None,
+        elements: list[Any],
+        marks: list[int | bytes],
+        nbytes: int = messages.TAKEN_TOGETHER_BYTES,
+    ) -> tuple[list[Any], int, _Decode | None]:
+        if self._marks:
+            self._before = self._marks[-1]
+        self._done += self._current[1]
+        self._marks, self._nbytes = marks, nbytes
+        self._source = connection
+        current = self._current = elements, len(elements), decode
+        self._cursor = 0
+        return current
+
+    def _raise(
+        self, connection: WorkerClient, packed: bytes, mark: int | bytes | None, is_fatal: bool
+    ) -> NoReturn:
+        """Raise an exception that came from the worker."""
+        pid = connection.worker_pid
+        where = ""
+        if is_fatal:
+            self._abandon()
+            where = " while it was being set up"
+        else:
+            if mark is None:
+                mark = self._marks[-1] if self._marks else self._before
+            self._take_over(connection, None, [None], [] if mark is None else [mark])
+            self._acknowledge(1)
+            self._cursor = 1
+        from wholegrain._workers.failures import unpack_error  # Few come here.
+
+        error = unpack_error(packed)
+        error.add_note(f"{self._name} (process {pid}) raised this{where}.")
+        if is_fatal:
+            take_no_place(error)
+        raise error
+
+    def _abandon(self) -> None:
+        """Let go of the process; the next one goes on after what has arrived."""
+        self._report = self.report
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _replace(self, connection: WorkerClient) -> None:
+        """Have another process go on where one died, unless it died there before."""
+        wait_if_exiting()
+        if not connection.is_open:
+            self._closed = True
+        self._check_open()
+        ended = connection.exit()
+        pid, has_begun = connection.worker_pid, connection.begun == self._generation
+        self._abandon()
+        self._check_open()
+        position = self._done + self._current[1]
+        # A death counts against an element once the worker was the first to try it, or said that
+        # it has begun it. Not if the process that starts workers died, and all workers with it.
+        is_suspect = self._died_at == position
+        if (ended.is_blameless or (is_suspect and not has_begun)) and self._note_loss(position):
+            pass
+        elif is_suspect:
+            self._died_at = -1
+            raise RuntimeError(self._describe_death(ended, position, has_begun)) from None
+        else:
+            self._died_at = position
+        _log.warning(
+            "%s (process %s) ended unexpectedly with %s. Another process goes on with its element"
+            " %d.%s",
+            self._name,
+            pid,
+            ended.reason,
+            position,
+            f"\n{ended.report}" if ended.report else "",
+        )
+
+    def _note_loss(self, position: int) -> bool:
+        """Note a death that is no element's fault; say whether that may well be."""
+        last, count = self._losses
+        self._losses = position, count + 1 if last == position else 1
+        return self._losses[1] <= _MOST_LOSSES
+
+    def _describe_death(self, ended: WorkerExit, position: int, has_begun: bool) -> str:
+        mark = self._marks[-1] if self._marks else self._before
+        state = "its initial state" if mark is None else repr(pickle.loads(_pickled_state(mark)))
+        text = f"Worker process was terminated unexpectedly with {ended.reason}. {self._name} ended"
+        if has_begun:
+            text += " twice while making the same element: its"
+        else:
+            text += f" {_MOST_LOSSES} times in a row before it could begin with its next element,"
+        text += (
+            f" element {position} (counted from 0 at the start, or at the last restored state),"
+            f" after the state {state}."
+        )
+        if ended.hint:
+            text += f" {ended.hint}"
+        return f"{text}\n{ended.report}" if ended.report else text
+
+
+def _pickled_state(mark: int | bytes) -> bytes:
+    return pickle.dumps({messages.COUNTER: mark}) if isinstance(mark, int) else mark
+
+
+def default_hold_budget(worker_count: int) -> int:
+    """Share 1 GiB, or a quarter of the memory if that is less, among the workers."""
+    limits = [_MAX_HOLD_BUDGET]
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
+    with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max") as file:
+        limits.append(int(file.read()) // 4)
+    return min(limits) // max(1, worker_count)
