@@ -7,7 +7,7 @@ import numpy as np
 
 from wholegrain._core.errors import add_stage_note, has_stage_note
 from wholegrain._core.names import transform_name
-from wholegrain._core.state import as_plain, copy_state
+from wholegrain._state.validate import as_plain, copy_state
 
 
 def test_a_copied_state_shares_nothing_that_could_change() -> None:

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from wholegrain._core.state import WrongStateError, copy_state, joined
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._engine.ending import wait_if_exiting
@@ -21,14 +20,15 @@ from wholegrain._graph.iterator import (
     go_to_state_of,
 )
 from wholegrain._graph.kinds import OneParentIterNode
-from wholegrain._graph.positions import CountedStates, UncountableError
 from wholegrain._graph.process_iterator import modules_of, pack_pipeline
-from wholegrain._graph.stage import Stage
 from wholegrain._graph.stretch_iterator import (
     StretchIterator,
     StretchReadIterator,
     reading_stretches,
 )
+from wholegrain._state.counting import CountedStates, UncountableError
+from wholegrain._state.spec import CheckpointSpec
+from wholegrain._state.validate import WrongStateError, copy_state, joined
 
 if TYPE_CHECKING:
     from wholegrain._engine.crew import Crew
@@ -56,7 +56,7 @@ class Caps(NamedTuple):
 class AutoPrefetchIterDataset(OneParentIterNode[T]):
     """The parent, made by worker processes whose number is found out while they run."""
 
-    _stage = Stage(position="parent")
+    checkpoint = CheckpointSpec(position="parent")
 
     only_prefetches = True
 

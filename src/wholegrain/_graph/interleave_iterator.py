@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.errors import takes_place
-from wholegrain._core.state import copy_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._engine.waiting import Probe
-from wholegrain._graph import interleave_state, run
+from wholegrain._graph import run
 from wholegrain._graph.iterator import DatasetIterator, StageIterator, check_state_of, closed_error
+from wholegrain._state import interleave as interleave_state
+from wholegrain._state.validate import copy_state
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor

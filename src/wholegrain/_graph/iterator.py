@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
 from wholegrain._core.errors import add_stage_note, has_stage_note
 from wholegrain._core.names import transform_name
-from wholegrain._core.state import joined, number_of, part_of
 from wholegrain._core.types import State, T, T_co
 from wholegrain._graph import hints, outline, run
 from wholegrain._graph.clocked_iterators import with_clock
+from wholegrain._state.validate import joined, number_of, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -191,7 +191,7 @@ class DatasetIterator(abc.ABC, Generic[T_co]):
 
     async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Take the state now, and return a coroutine that writes it into `directory`."""
-        from wholegrain._graph import saving
+        from wholegrain._state import files as saving
 
         text = saving.state_text(self.get_state())
         files = {saving.state_filename(): text, **saving.pipeline_file(self)}
@@ -199,7 +199,7 @@ class DatasetIterator(abc.ABC, Generic[T_co]):
 
     async def load(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Return a coroutine that reads the state from `directory` and goes there."""
-        from wholegrain._graph import saving
+        from wholegrain._state import files as saving
 
         return saving.read_state(self, directory)
 

@@ -9,19 +9,20 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.log import logger
-from wholegrain._core.state import WrongStateError, joined, wrong_state
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count
-from wholegrain._graph import positions, run
+from wholegrain._graph import run
 from wholegrain._graph.interleave_iterator import InterleaveDatasetIterator
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, check_state_of
 from wholegrain._graph.nodes.interleave import InterleaveIterDataset
 from wholegrain._graph.process_iterator import ProcessIterator, modules_of, pack_pipeline
 from wholegrain._graph.shares import Shares, check_can_shard
-from wholegrain._graph.stage import Stage
 from wholegrain._graph.thread_iterator import ThreadPrefetchDatasetIterator
 from wholegrain._graph.user_functions import check_arguments
+from wholegrain._state import counting
+from wholegrain._state.spec import CheckpointSpec
+from wholegrain._state.validate import WrongStateError, joined, wrong_state
 from wholegrain.options import MultiprocessingOptions
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class ShardedIterDataset(InterleaveIterDataset[T]):
     Seeds and specs pass through it as if the workers were not there.
     """
 
-    _stage = Stage(
+    checkpoint = CheckpointSpec(
         fixed=("sequential",), free=("num_workers", "iter_buffer_size"), position="parent"
     )
 
@@ -50,7 +51,7 @@ class ShardedIterDataset(InterleaveIterDataset[T]):
         self._num_workers = num_workers
         if sequential:
             # Where each worker stands in its part says nothing about the whole.
-            self._stage = self._stage._replace(position="own")
+            self.checkpoint = self.checkpoint._replace(position="own")
 
     def open(self) -> DatasetIterator[T]:
         return ShardedDatasetIterator(self, run.current())
@@ -66,7 +67,7 @@ class ShardedIterDataset(InterleaveIterDataset[T]):
             return None
         workers = range(self._num_workers)
         counts = [-(-(position - worker) // self._num_workers) for worker in workers]
-        states = [positions.state_at(self._parent, max(0, count)) for count in counts]
+        states = [counting.state_at(self._parent, max(0, count)) for count in counts]
         return None if None in states else states  # type: ignore[return-value]
 
     @property
@@ -143,7 +144,7 @@ class ShardedDatasetIterator(InterleaveDatasetIterator[T]):
         saved_workers = len(saved) if isinstance(saved, (list, tuple)) else 0
         if saved_workers == self._num_datasets:
             return state
-        position = positions.elements_read(joined(state))
+        position = counting.elements_read(joined(state))
         states = None if position is None else self._dataset.states_at(position)
         if states is None or position is None:
             raise WrongStateError(

@@ -15,7 +15,7 @@ from wholegrain._engine.read_stretches import ReadStretches
 from wholegrain._graph.clocked import reading
 from wholegrain._graph.iterator import DatasetIterator, go_to_state_of
 from wholegrain._graph.nodes.read_ahead import PrefetchDatasetIterator, PrefetchIterDataset
-from wholegrain._graph.positions import CountedStates, read_until
+from wholegrain._state.counting import CountedStates, read_until
 
 _LARGEST_CHUNK = 1024
 _REPORT_EVERY_S = 0.1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from wholegrain._core.place import KeptPlace
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count
@@ -18,6 +17,7 @@ from wholegrain._graph.iterator import (
     closed_error,
     go_to_state_of,
 )
+from wholegrain._state.place import KeptPlace
 
 # After so many elements it is judged whether they are worth a thread; later on more seldom.
 _FIRST_STEPS, _MOST_STEPS = 16, 4096

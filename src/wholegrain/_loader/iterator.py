@@ -6,7 +6,12 @@ import functools
 import json
 from typing import TYPE_CHECKING, Any, Self
 
-from wholegrain._core.state import (
+from wholegrain._core.tracebacks import keep_user_frames
+from wholegrain._core.types import State
+from wholegrain._graph.auto_prefetch import set_worker_count
+from wholegrain._loader import naming
+from wholegrain._state import files as saving
+from wholegrain._state.validate import (
     WrongStateError,
     check_mapping,
     index_of,
@@ -16,11 +21,6 @@ from wholegrain._core.state import (
     shortened,
     wrong_state,
 )
-from wholegrain._core.tracebacks import keep_user_frames
-from wholegrain._core.types import State
-from wholegrain._graph import saving
-from wholegrain._graph.auto_prefetch import set_worker_count
-from wholegrain._loader import naming
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -6,18 +6,9 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from wholegrain._core.interruption import is_interruption
-from wholegrain._core.state import (
-    check_mapping,
-    flag_of,
-    is_whole_number,
-    number_of,
-    part_of,
-    shortened,
-    wrong_state,
-)
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
-from wholegrain._graph import saving, shares
+from wholegrain._graph import shares
 from wholegrain._graph.interleave_iterator import InterleaveDatasetIterator
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, closed_error
@@ -27,6 +18,16 @@ from wholegrain._graph.nodes.mix import MixedIterDataset
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
 from wholegrain._graph.nodes.zip import ZipIterDataset
 from wholegrain._graph.run_iterator import Run
+from wholegrain._state import files as saving
+from wholegrain._state.validate import (
+    check_mapping,
+    flag_of,
+    is_whole_number,
+    number_of,
+    part_of,
+    shortened,
+    wrong_state,
+)
 from wholegrain.checkpoint.handler import as_path, files_of, restore_files
 from wholegrain.options import MultiprocessingOptions, ReadOptions
 from wholegrain.sharding import ShardOptions

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from wholegrain._graph import saving
+from wholegrain._state import files as saving
 from wholegrain.sharding import ShardOptions, as_process, jax_process
 
 

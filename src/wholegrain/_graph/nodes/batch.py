@@ -19,7 +19,8 @@ from wholegrain._graph.chunks import for_each, raise_failure, read_singly
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode, OneParentMapNode
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.stage import Stage, Step
+from wholegrain._state.counting import CountingRule
+from wholegrain._state.spec import CheckpointSpec
 
 BatchFn = Callable[[Sequence[Any]], Any]
 
@@ -45,7 +46,7 @@ def check_batch_size(batch_size: Any) -> int:
 class BatchMapDataset(OneParentMapNode[T]):
     """Consecutive elements of an epoch stacked together, by index."""
 
-    _stage = Stage(fixed=("batch_size", "drop_remainder"), free=("batch_fn",))
+    checkpoint = CheckpointSpec(fixed=("batch_size", "drop_remainder"), free=("batch_fn",))
 
     def __init__(
         self,
@@ -180,7 +181,9 @@ class BatchMapDataset(OneParentMapNode[T]):
 class BatchIterDataset(OneParentIterNode[T]):
     """Consecutive elements stacked together, in order."""
 
-    _stage = Stage(fixed=("batch_size", "drop_remainder"), free=("batch_fn",), position="regrouped")
+    checkpoint = CheckpointSpec(
+        fixed=("batch_size", "drop_remainder"), free=("batch_fn",), position="regrouped"
+    )
 
     def __init__(
         self, parent: Any, batch_size: int, drop_remainder: bool, batch_fn: BatchFn | None
@@ -191,8 +194,8 @@ class BatchIterDataset(OneParentIterNode[T]):
         self._batch_fn = batch_fn
 
     @property
-    def _step(self) -> Step:
-        return Step(self._batch_size, self._drop_remainder)
+    def counting(self) -> CountingRule:
+        return CountingRule(self._batch_size, self._drop_remainder)
 
     def open(self) -> DatasetIterator[T]:
         return BatchDatasetIterator(

@@ -14,8 +14,8 @@ from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.kinds import AnyDataset, IterNode
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.stage import Stage
 from wholegrain._graph.thread_iterator import ThreadPrefetchDatasetIterator
+from wholegrain._state.spec import CheckpointSpec
 
 
 class InterleaveIterDataset(IterNode[T]):
@@ -34,7 +34,7 @@ class InterleaveIterDataset(IterNode[T]):
         iter_buffer_size: How many elements each dataset may be run ahead.
     """
 
-    _stage = Stage(
+    checkpoint = CheckpointSpec(
         fixed=("cycle_length",),
         free=("num_make_iter_threads", "make_iter_buffer_size", "iter_buffer_size"),
         inputs="datasets",

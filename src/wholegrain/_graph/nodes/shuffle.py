@@ -11,7 +11,7 @@ from wholegrain._core.whole_number import whole_count
 from wholegrain._graph.kinds import IndexTransform
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.seeds import resolve_seed
-from wholegrain._graph.stage import Stage
+from wholegrain._state.spec import CheckpointSpec
 
 
 def check_seed(method: str, seed: Any) -> int:
@@ -31,7 +31,7 @@ def check_seed(method: str, seed: Any) -> int:
 class ShuffleMapDataset(IndexTransform[T]):
     """Each epoch of the parent in another random order."""
 
-    _stage = Stage(fixed=("seed", "length"))
+    checkpoint = CheckpointSpec(fixed=("seed", "length"))
     is_random = True
 
     def __init__(self, parent: MapDataset[T], seed: int | None) -> None:
@@ -78,7 +78,7 @@ class WindowShuffleMapDataset(IndexTransform[T]):
         seed: The seed of the first window; each further one has the next.
     """
 
-    _stage = Stage(fixed=("window_size", "seed", "length"))
+    checkpoint = CheckpointSpec(fixed=("window_size", "seed", "length"))
     is_random = True
 
     def __init__(self, parent: MapDataset[T], *, window_size: int, seed: int) -> None:

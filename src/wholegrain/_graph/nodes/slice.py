@@ -11,7 +11,7 @@ from wholegrain._core.types import IndexT, Indices, NDArray, T
 from wholegrain._graph.chunks import read_singly
 from wholegrain._graph.kinds import IndexTransform
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.stage import Stage
+from wholegrain._state.spec import CheckpointSpec
 
 
 class _PartMapDataset(IndexTransform[T]):
@@ -46,7 +46,7 @@ class SliceMapDataset(_PartMapDataset[T]):
     epoch upstream stays reseeded.
     """
 
-    _stage = Stage(fixed=("start", "step"), free=("stop",))
+    checkpoint = CheckpointSpec(fixed=("start", "step"), free=("stop",))
 
     is_share = False
     """Whether it is what one of several workers reads: errors count elements as the whole does."""
@@ -82,7 +82,7 @@ class IndexedMapDataset(_PartMapDataset[T]):
     Negative indices do not count from the end: they address epochs before the first one.
     """
 
-    _stage = Stage(fixed=("indices",))
+    checkpoint = CheckpointSpec(fixed=("indices",))
 
     def __init__(self, parent: MapDataset[T], indices: Any) -> None:
         super().__init__(parent)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from wholegrain._core.types import T
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.kinds import AnyDataset, OneParentIterNode
-from wholegrain._graph.stage import Stage
 from wholegrain._graph.thread_iterator import ThreadPrefetchDatasetIterator, checked_buffer_size
+from wholegrain._state.spec import CheckpointSpec
 
 
 class ThreadPrefetchIterDataset(OneParentIterNode[T]):
@@ -17,7 +17,7 @@ class ThreadPrefetchIterDataset(OneParentIterNode[T]):
         prefetch_buffer_size: How many finished elements may wait; 0 does nothing.
     """
 
-    _stage = Stage(free=("prefetch_buffer_size",), position="parent")
+    checkpoint = CheckpointSpec(free=("prefetch_buffer_size",), position="parent")
 
     def __init__(self, parent: AnyDataset[T], *, prefetch_buffer_size: int) -> None:
         super().__init__(parent)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from wholegrain._graph.write_barrier import others_to_wait_for
+from wholegrain._state.barrier import others_to_wait_for
 from wholegrain.sharding import as_process
 
 _CONTEXT = "orbax.checkpoint.experimental.v1._src.context"
@@ -93,7 +93,7 @@ def test_without_a_way_to_wait_nothing_is_saved(orbax: _Orbax) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_the_installed_orbax_tells() -> None:
     pytest.importorskip("orbax.checkpoint.experimental.v1")
-    from wholegrain._graph import write_barrier
+    from wholegrain._state import barrier as write_barrier
 
     options = write_barrier._multiprocessing_options()
     assert options is not None

@@ -14,7 +14,9 @@ import numpy as np
 
 from wholegrain._core.config import config
 from wholegrain._core.log import logger
-from wholegrain._graph.write_barrier import others_to_wait_for
+from wholegrain._state.barrier import others_to_wait_for
+from wholegrain._state.changes import compare
+from wholegrain._state.fingerprint import fingerprint
 from wholegrain.sharding import jax_process
 
 
@@ -156,8 +158,6 @@ def pipeline_file(iterator: Any) -> dict[str, str]:
     """Return the text that describes an iterator's pipeline, by file name; nothing if unknown."""
     if getattr(iterator, "opened_from", None) is None:
         return {}
-    from wholegrain._graph.fingerprint import fingerprint  # It knows datasets, and those this.
-
     index, count = jax_process()
     try:
         text = json.dumps(fingerprint(iterator), indent=2)
@@ -179,15 +179,13 @@ def check_pipeline(iterator: Any, directory: Any) -> None:
     file = _pipeline_file_in(directory, iterator)
     if file is None:
         return  # Grain wrote it.
-    from wholegrain._graph import fingerprint_changes
-
     own = _own_description(iterator)
     if own is None:
         return
     try:
         saved = json.loads(file.read_text())
         is_later = operator.index(saved["version"]) > own["version"]
-        changes = None if is_later else fingerprint_changes.compare(saved, own)
+        changes = None if is_later else compare(saved, own)
     except Exception as error:
         raise ValueError(
             f"File {file} is damaged: it is not the description of a pipeline ({error!r}). Restore"
@@ -212,8 +210,6 @@ def check_pipeline(iterator: Any, directory: Any) -> None:
 
 
 def _own_description(iterator: Any) -> Any:
-    from wholegrain._graph.fingerprint import fingerprint
-
     try:
         return fingerprint(iterator)
     except Exception as error:  # A `len` or `repr` of a user's.

@@ -9,22 +9,43 @@ without workers in which the state a number of elements further on is a matter o
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
-from wholegrain._core.state import is_whole_number
 from wholegrain._core.types import State
-from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
-from wholegrain._graph.stage import Step
+from wholegrain._state.validate import is_whole_number
+
+
+class CountingRule(NamedTuple):
+    """What one stage does to positions, in the class attribute `counting`.
+
+    It may be a property, which is None where an instance has no such rule. Subclasses do not
+    inherit it, because they may do something else.
+
+    Args:
+        size: How many of the parent's elements make one.
+        drop_remainder: Whether fewer of them, at the end, make none.
+        counter: Under which name its state counts its elements, beside that of the parent.
+        limit: How many elements there are at most.
+    """
+
+    size: int = 1
+    drop_remainder: bool = False
+    counter: str | None = None
+    limit: int | None = None
+
+
+_SAME = CountingRule()
+_DRAWS = CountingRule(counter="index_for_rng")
 
 
 def state_at(dataset: Any, count: int) -> State | None:
     """Return the state after `count` elements; None if it does not follow from the count."""
-    if type(dataset) is PrefetchIterDataset:
+    if _is_bridge(dataset):
         return {"next_index": count} if dataset.gives_all else None
-    step = _own_step(dataset)
-    if step == _SAME:
+    rule = _own_rule(dataset)
+    if rule == _SAME:
         return state_at(dataset.parents[0], count)
-    if step == _DRAWS:
+    if rule == _DRAWS:
         parent = state_at(dataset.parents[0], count)
         return None if parent is None else {"parent": parent, "index_for_rng": count}
     return None
@@ -39,10 +60,6 @@ def elements_read(state: Any) -> int | None:
             count = state[counter]
             return operator.index(count) if is_whole_number(count) and count >= 0 else None
     return None
-
-
-_SAME = Step()
-_DRAWS = Step(counter="index_for_rng")
 
 
 class UncountableError(ValueError):
@@ -60,16 +77,16 @@ class CountedStates:
     """
 
     def __init__(self, dataset: Any) -> None:
-        steps: list[Step] = []
-        while not isinstance(dataset, PrefetchIterDataset):
-            steps.append(_step_of(dataset))
+        rules: list[CountingRule] = []
+        while not _is_bridge(dataset):
+            rules.append(_rule_of(dataset))
             dataset = dataset.parents[0]
         if not dataset.gives_all:
             raise UncountableError(
                 "some elements are missing after `filter` or a flat map on a MapDataset, and how"
                 " many is not known before they are read"
             )
-        self._steps = tuple(steps)
+        self._rules = tuple(rules)
         self._length = len(dataset.parents[0])
 
     def left(self, state: State) -> int:
@@ -77,14 +94,14 @@ class CountedStates:
         return self._left(state, 0)
 
     def _left(self, state: State, depth: int) -> int:
-        if depth == len(self._steps):
+        if depth == len(self._rules):
             return max(0, self._length - int(state["next_index"]))
-        step = self._steps[depth]
-        parent_left = self._left(state if step.counter is None else state["parent"], depth + 1)
-        rounded = parent_left if step.drop_remainder else parent_left + step.size - 1
-        left = rounded // step.size
-        if step.limit is not None and step.counter is not None:
-            left = min(left, max(0, step.limit - int(state[step.counter])))
+        rule = self._rules[depth]
+        parent_left = self._left(state if rule.counter is None else state["parent"], depth + 1)
+        rounded = parent_left if rule.drop_remainder else parent_left + rule.size - 1
+        left = rounded // rule.size
+        if rule.limit is not None and rule.counter is not None:
+            left = min(left, max(0, rule.limit - int(state[rule.counter])))
         return left
 
     def after(self, state: State, count: int) -> State:
@@ -93,23 +110,23 @@ class CountedStates:
 
     def _after(self, state: State, count: int, depth: int, ended: bool) -> State:
         # `ended`: one element more was asked for, and there was none.
-        if depth == len(self._steps):
+        if depth == len(self._rules):
             index = int(state["next_index"])
             return {"next_index": max(index, self._length) if ended else index + count}
-        step = self._steps[depth]
-        parent = state if step.counter is None else state["parent"]
+        rule = self._rules[depth]
+        parent = state if rule.counter is None else state["parent"]
         count_below = count
-        if step.limit is not None and step.counter is not None:
+        if rule.limit is not None and rule.counter is not None:
             # After as many as there may be it asks for no more.
-            ended = ended and int(state[step.counter]) + count < step.limit
-        if step.size > 1:
+            ended = ended and int(state[rule.counter]) + count < rule.limit
+        if rule.size > 1:
             left = self._left(parent, depth + 1)
-            ended = ended or count * step.size > left
-            count_below = left if ended else count * step.size
+            ended = ended or count * rule.size > left
+            count_below = left if ended else count * rule.size
         after = self._after(parent, count_below, depth + 1, ended)
-        if step.counter is None:
+        if rule.counter is None:
             return after
-        return {"parent": after, step.counter: int(state[step.counter]) + count}
+        return {"parent": after, rule.counter: int(state[rule.counter]) + count}
 
 
 def read_until(state: State) -> int:
@@ -119,16 +136,22 @@ def read_until(state: State) -> int:
     return int(state["next_index"])
 
 
-def _step_of(dataset: Any) -> Step:
-    step = _own_step(dataset)
-    if step is None:
+def _rule_of(dataset: Any) -> CountingRule:
+    rule = _own_rule(dataset)
+    if rule is None:
         raise UncountableError(
             f"behind {dataset}, where an element comes from is not known before those in front of"
             " it are read"
         )
-    return step
+    return rule
 
 
-def _own_step(dataset: Any) -> Step | None:
+def _own_rule(dataset: Any) -> CountingRule | None:
     # Of the class itself: what a subclass does may be something else.
-    return dataset._step if "_step" in vars(type(dataset)) else None
+    rule = dataset.counting if "counting" in vars(type(dataset)) else None
+    return rule if isinstance(rule, CountingRule) else None
+
+
+def _is_bridge(dataset: Any) -> bool:
+    """Whether a dataset reads a MapDataset in order: a position there is an index."""
+    return getattr(type(dataset), "is_bridge", False) is True

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from wholegrain._core.state import (
+from wholegrain._state.validate import (
     WrongStateError,
     is_flag,
     is_whole_number,
