@@ -15,7 +15,8 @@ from wholegrain._core.names import transform_name
 from wholegrain._core.types import State, T, T_co
 from wholegrain._graph import hints, outline, run
 from wholegrain._graph.clocked_iterators import with_clock
-from wholegrain._state.validate import joined, number_of, part_of
+from wholegrain._state import workers
+from wholegrain._state.validate import number_of, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -314,14 +315,14 @@ class TransformIterator(StageIterator[T]):
         if not self.state_fields:
             go_to_state_of(self.parent, state)
             return
-        state = joined(state)
+        state = workers.join(state)
         go_to_state_of(self.parent, state["parent"])
         for name in self.state_fields:
             setattr(self, name, operator.index(state[name]))
 
     def check_state(self, state: State) -> None:
         if self.state_fields:
-            self.check_parts(joined(state), "parent", *self.state_fields)
+            self.check_parts(workers.join(state), "parent", *self.state_fields)
         else:
             check_state_of(self.parent, state)
 

@@ -110,7 +110,7 @@ class DataLoader:
         for operation in self._operations:
             ds = OperationIterDataset(ds, operation, options.shard_count)
         ds = DataIterDataset(ds)
-        self._is_one_to_one = counting.state_at(ds, 0) is not None
+        self._is_one_to_one = counting.is_one_to_one(ds)
         if self._multiprocessing_options.num_workers:
             ds = ds.mp_prefetch(self._multiprocessing_options)
         return ds

@@ -21,6 +21,7 @@ from wholegrain._state.validate import (
     shortened,
     wrong_state,
 )
+from wholegrain._state.workers import counts_in_turn, in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -223,17 +224,10 @@ class DataLoaderIterator:
             # As many elements read in all, by another number of workers.
             read = sum(places)
             next_worker = read % max(1, workers)
-            places = [-(-(read - worker) // max(1, workers)) for worker in range(max(1, workers))]
+            places = counts_in_turn(read, max(1, workers))
         if not workers:
             return {"next_index": places[0]}
-        return {
-            "next_index_in_cycle": next_worker,
-            "next_index_in_datasets": workers,
-            "iterators_in_use_indices": list(range(workers)),
-            "iterators_in_use_states": [{"next_index": place} for place in places],
-            "exhausted": [0] * workers,
-            "future_states": {},
-        }
+        return in_turn([{"next_index": place} for place in places], next_worker)
 
     def _places(self, state: dict[str, Any]) -> list[int]:
         """Return how many places each worker of a state has read."""

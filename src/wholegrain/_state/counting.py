@@ -1,18 +1,16 @@
 """Positions that follow from a number of elements, without reading any of them.
 
-There are two kinds. Where every element read gives one element, how many were read says
-everything, whatever the number of workers (`state_at`, `elements_read`). And there are pipelines
-without workers in which the state a number of elements further on is a matter of arithmetic
-(`states_of`): those, and batches of them, limits, and what counts its elements.
+There are two kinds. Where every element read gives one element (`is_one_to_one`), how many were
+read says everything, whatever the number of workers: `workers` shares such states out. And there
+are pipelines without workers in which the state a number of elements further on is a matter of
+arithmetic (`CountedStates`): those, and batches of them, limits, and what counts its elements.
 """
 
 from __future__ import annotations
 
-import operator
 from typing import Any, NamedTuple
 
 from wholegrain._core.types import State
-from wholegrain._state.validate import is_whole_number
 
 
 class CountingRule(NamedTuple):
@@ -38,28 +36,13 @@ _SAME = CountingRule()
 _DRAWS = CountingRule(counter="index_for_rng")
 
 
-def state_at(dataset: Any, count: int) -> State | None:
-    """Return the state after `count` elements; None if it does not follow from the count."""
-    if _is_bridge(dataset):
-        return {"next_index": count} if dataset.gives_all else None
-    rule = _own_rule(dataset)
-    if rule == _SAME:
-        return state_at(dataset.parents[0], count)
-    if rule == _DRAWS:
-        parent = state_at(dataset.parents[0], count)
-        return None if parent is None else {"parent": parent, "index_for_rng": count}
-    return None
-
-
-def elements_read(state: Any) -> int | None:
-    """Return how many elements were read in all, if the state of one iterator says."""
-    if not isinstance(state, dict):
-        return None
-    for counter in ("next_index", "index_for_rng"):
-        if counter in state:
-            count = state[counter]
-            return operator.index(count) if is_whole_number(count) and count >= 0 else None
-    return None
+def is_one_to_one(dataset: Any) -> bool:
+    """Whether every position read gives one element, so that their count is the whole state."""
+    while not _is_bridge(dataset):
+        if _own_rule(dataset) not in (_SAME, _DRAWS):
+            return False
+        dataset = dataset.parents[0]
+    return bool(dataset.gives_all)
 
 
 class UncountableError(ValueError):

@@ -22,9 +22,10 @@ from wholegrain._graph.iterator import DatasetIterator, StageIterator, closed_er
 from wholegrain._graph.kinds import IterNode, add_read_note
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.tape import tape
+from wholegrain._state import workers
 from wholegrain._state.place import ChunkPlace
 from wholegrain._state.spec import CheckpointSpec
-from wholegrain._state.validate import WrongStateError, index_of, joined, list_of, shortened
+from wholegrain._state.validate import WrongStateError, index_of, list_of, shortened
 from wholegrain.options import ReadOptions
 
 # How much memory what is read ahead may take: in one process, and in all of several workers,
@@ -350,10 +351,10 @@ class PrefetchDatasetIterator(ChunkPlace, StageIterator[T]):
 
     def go_to(self, state: State) -> None:
         self._drop_reader()
-        self._stand_at(operator.index(joined(state)["next_index"]))
+        self._stand_at(operator.index(workers.join(state)["next_index"]))
 
     def check_state(self, state: State) -> None:
-        given: Any = joined(state)
+        given: Any = workers.join(state)
         if isinstance(given, Mapping) and "iterators_in_use_states" in given:
             count = len(list_of(given, "iterators_in_use_states", self))
             raise WrongStateError(
