@@ -192,17 +192,15 @@ class DatasetIterator(abc.ABC, Generic[T_co]):
 
     async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Take the state now, and return a coroutine that writes it into `directory`."""
-        from wholegrain._state import files as saving
+        from wholegrain._state import files  # Takes a while to import, and few need it.
 
-        text = saving.state_text(self.get_state())
-        files = {saving.state_filename(): text, **saving.pipeline_file(self)}
-        return saving.write_files(files, directory)
+        return files.save_later(self, directory)
 
     async def load(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Return a coroutine that reads the state from `directory` and goes there."""
-        from wholegrain._state import files as saving
+        from wholegrain._state import files
 
-        return saving.read_state(self, directory)
+        return files.restore_later(self, directory)
 
     def _get_next_index(self) -> int:
         raise NotImplementedError(f"{type(self).__name__} does not count its elements.")

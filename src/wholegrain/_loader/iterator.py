@@ -10,7 +10,7 @@ from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph.auto_prefetch import set_worker_count
 from wholegrain._loader import naming
-from wholegrain._state import files as saving
+from wholegrain._state import files
 from wholegrain._state.validate import (
     WrongStateError,
     check_mapping,
@@ -258,12 +258,11 @@ class DataLoaderIterator:
 
     async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Take the state now, and return a coroutine that writes it into `directory`."""
-        files = {saving.state_filename(): self._state_text(), **saving.pipeline_file(self)}
-        return saving.write_files(files, directory)
+        return files.save_later(self, directory)
 
     async def load(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Return a coroutine that reads the state from `directory` and goes there."""
-        return saving.read_state(self, directory)
+        return files.restore_later(self, directory)
 
     def __repr__(self) -> str:
         return f"<DataLoaderIterator of {self._data_loader!r}>"

@@ -18,7 +18,7 @@ from wholegrain._graph.nodes.mix import MixedIterDataset
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
 from wholegrain._graph.nodes.zip import ZipIterDataset
 from wholegrain._graph.run_iterator import Run
-from wholegrain._state import files as saving
+from wholegrain._state import files
 from wholegrain._state.validate import (
     check_mapping,
     flag_of,
@@ -28,7 +28,6 @@ from wholegrain._state.validate import (
     shortened,
     wrong_state,
 )
-from wholegrain.checkpoint.handler import as_path, files_of, restore_files
 from wholegrain.options import MultiprocessingOptions, ReadOptions
 from wholegrain.sharding import ShardOptions
 
@@ -301,10 +300,10 @@ class ElasticDatasetIterator(DatasetIterator[Any]):
             self._iterator.note_moved()
 
     async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
-        return saving.write_files(files_of(self), directory)
+        return files.save_later(self, directory)
 
     async def load(self, directory: Any) -> Coroutine[Any, Any, None]:
-        return _read(self, directory)
+        return files.restore_later(self, directory)
 
     def _global_number(self, number: int) -> int:
         return number * self._shard_options.shard_count + self._shard_options.shard_index
@@ -348,13 +347,6 @@ def _sorted_numbers(shard_states: Any) -> list[Any]:
         if not is_whole_number(key) and not (isinstance(key, str) and key.isdecimal()):
             raise wrong_state(owner, f"a dataset has the number {shortened(key)}")
     return sorted(keys, key=int)
-
-
-async def _read(iterator: ElasticDatasetIterator, directory: Any) -> None:
-    import asyncio  # Takes long to import, and few need it.
-
-    await asyncio.to_thread(restore_files, as_path(directory), iterator)
-    iterator.start_prefetch()
 
 
 def _interleaved(ds: Any) -> Any:
