@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import warnings
 from collections.abc import Iterable, Sequence
@@ -164,14 +163,7 @@ def _determine_worker_count(worker_count: Any) -> int | Literal["auto"]:
                 " not tell. Pass a number."
             )
         return processors
-    if isinstance(worker_count, float) and worker_count.is_integer():
-        worker_count = int(worker_count)
-    try:
-        count = int(operator.index(worker_count))
-    except TypeError:
-        raise TypeError(
-            f"`worker_count` has to be a whole number, but got {worker_count!r}."
-        ) from None
+    count = int(whole_count("worker_count", worker_count))
     if count < 0:
         raise ValueError(
             f"`worker_count` cannot be negative, but got {count}. 0 runs in this process."

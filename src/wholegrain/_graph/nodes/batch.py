@@ -1,7 +1,6 @@
 """Several elements stacked into one."""
 
 import functools
-import operator
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from wholegrain._core.failure import PartlyFailed, is_failure, joined
 from wholegrain._core.stack import Empty, GrowingBatch, has_large_arrays, stack
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, T
+from wholegrain._core.whole_number import whole_number
 from wholegrain._graph.chunks import for_each, raise_failure, read_singly
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode, OneParentMapNode
@@ -34,10 +34,7 @@ _SECONDS_PER_BYTE = 1e-9  # Several times what a copy takes.
 
 def check_batch_size(batch_size: Any) -> int:
     """Return `batch_size` as an int, or refuse it."""
-    try:
-        size = operator.index(batch_size)
-    except TypeError:
-        raise TypeError(f"`batch_size` has to be a whole number, but got {batch_size!r}.") from None
+    size = whole_number("batch_size", batch_size)
     if size <= 0:
         raise ValueError(f"A batch needs at least one element, but got batch_size={size}.")
     return size

@@ -1,13 +1,12 @@
 """A random order, without a buffer: where an element comes from is computed."""
 
-import operator
 from typing import Any
 
 import numpy as np
 
 from wholegrain._core.permute import shuffle_each, shuffle_index, shuffle_indices
 from wholegrain._core.types import IndexT, Indices, T
-from wholegrain._core.whole_number import whole_count
+from wholegrain._core.whole_number import whole_count, whole_number
 from wholegrain._graph.kinds import IndexTransform
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.seeds import resolve_seed
@@ -16,10 +15,7 @@ from wholegrain._state.spec import CheckpointSpec
 
 def check_seed(method: str, seed: Any) -> int:
     """Return `seed` if it fits the permutation's 32 bits."""
-    try:
-        number = operator.index(seed)
-    except TypeError:
-        raise TypeError(f"`{method}` needs a whole number as seed, but got {seed!r}.") from None
+    number = whole_number("seed", seed, f"`{method}` needs a whole number as seed")
     if not 0 <= number < 2**32:
         raise ValueError(
             f"`{method}` needs a seed from 0 to 2**32 - 1, but got seed={seed}. A larger number can"

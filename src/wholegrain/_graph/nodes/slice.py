@@ -1,13 +1,13 @@
 """Part of a dataset."""
 
 import builtins
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from wholegrain._core.types import IndexT, Indices, NDArray, T
+from wholegrain._core.whole_number import whole_number
 from wholegrain._graph.chunks import read_singly
 from wholegrain._graph.kinds import IndexTransform
 from wholegrain._graph.map_dataset import MapDataset
@@ -123,9 +123,4 @@ def _as_indices(indices: Any) -> Indices:
 
 
 def _index(index: Any) -> int:
-    try:
-        return operator.index(index)
-    except TypeError:
-        raise TypeError(
-            f"`slice` takes whole numbers as indices, but one of them is {index!r}."
-        ) from None
+    return whole_number("index", index, "`slice` takes whole numbers as indices")
