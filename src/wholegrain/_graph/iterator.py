@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 from wholegrain._core.errors import add_stage_note, has_stage_note
 from wholegrain._core.names import transform_name
 from wholegrain._core.types import State, T, T_co
-from wholegrain._graph import hints, outline, run
+from wholegrain._graph import hints, nodes, outline, run
 from wholegrain._graph.clocked_iterators import with_clock
 from wholegrain._state import workers
 from wholegrain._state.validate import number_of, part_of
@@ -369,6 +369,14 @@ def check_state_of(iterator: Any, state: State) -> None:
 def go_to_state_of(iterator: Any, state: State) -> None:
     """Bring an iterator, which need not be one of ours, to a state that was checked for it."""
     getattr(iterator, "go_to", iterator.set_state)(state)
+
+
+def run_ahead(iterator: DatasetIterator[T], buffer_size: int) -> DatasetIterator[T]:
+    """Return an iterator of the same elements that a thread runs ahead.
+
+    At the end it keeps the state of the last element. A buffer of 0 does that, without a thread.
+    """
+    return nodes.run_ahead(iterator, buffer_size)
 
 
 def get_next_index(ds_iter: DatasetIterator[Any]) -> int:

@@ -16,9 +16,9 @@ from wholegrain._graph.interleave_iterator import InterleaveDatasetIterator
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, check_state_of
 from wholegrain._graph.nodes.interleave import InterleaveIterDataset
+from wholegrain._graph.nodes.thread_prefetch import ThreadPrefetchDatasetIterator
 from wholegrain._graph.process_iterator import ProcessIterator, modules_of, pack_pipeline
 from wholegrain._graph.shares import Shares, check_can_shard
-from wholegrain._graph.thread_iterator import ThreadPrefetchDatasetIterator
 from wholegrain._graph.user_functions import check_arguments
 from wholegrain._state import counting, workers
 from wholegrain._state.spec import CheckpointSpec
