@@ -28,13 +28,13 @@ from wholegrain._graph.nodes.concat_split import (
 )
 from wholegrain._graph.nodes.pack import BestFitPackIterDataset as BestFitPackIterDataset
 from wholegrain._graph.nodes.pack import FirstFitPackIterDataset as FirstFitPackIterDataset
+from wholegrain._graph.nodes.thread_prefetch import (
+    ThreadPrefetchDatasetIterator as ThreadPrefetchDatasetIterator,
+)
 from wholegrain._graph.performance import PerformanceConfig as PerformanceConfig
 from wholegrain._graph.performance import pick_performance_config as pick_performance_config
 from wholegrain._graph.prefetching import multithread_prefetch as multithread_prefetch
 from wholegrain._graph.specs import get_element_spec as get_element_spec
-from wholegrain._graph.thread_iterator import (
-    ThreadPrefetchDatasetIterator as ThreadPrefetchDatasetIterator,
-)
 from wholegrain._observe.summary import get_execution_summary as get_execution_summary
 from wholegrain._packing.concat_split import BOSHandling as BOSHandling
 from wholegrain._packing.pack_and_batch import PackAndBatchOperation as PackAndBatchOperation

@@ -3,10 +3,10 @@
 import dataclasses
 import enum
 import functools
-import operator
 from typing import Any, Literal
 
 from wholegrain._core.log import logger
+from wholegrain._core.whole_number import whole_count, whole_number
 
 _UNSET: Any = object()
 
@@ -14,25 +14,18 @@ _UNSET: Any = object()
 def _count(name: str, value: Any) -> int:
     """Return `value` as an int, or say which option it cannot be."""
     try:
-        count = operator.index(value)
-    except TypeError:
-        try:
-            count = int(value)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"`{name}` has to be a whole number, but got {value!r}.") from None
-        if count != value:
-            raise ValueError(f"`{name}` has to be a whole number, but got {value!r}.") from None
+        count = whole_count(name, value)
+    except TypeError as error:
+        if isinstance(value, (str, bytes, float)):  # As in Grain, which calls `int`.
+            raise ValueError(*error.args) from None
+        raise
     if count < 0:
         raise ValueError(f"`{name}` cannot be negative, but got {name}={value}. 0 switches it off.")
     return count
 
 
 def _check_number(name: str, value: Any, least: int, wanted: str) -> None:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"`{name}` has to be {wanted}, but got {value!r}.") from None
-    if number < least:
+    if whole_number(name, value, f"`{name}` has to be {wanted}") < least:
         raise ValueError(f"`{name}` has to be at least {least}, but got {name}={value}.")
 
 

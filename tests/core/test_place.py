@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from wholegrain._core import place, state
-from wholegrain._core.place import PythonChunkPlace, PythonKeptPlace
+from wholegrain._state import place
+from wholegrain._state import validate as state
+from wholegrain._state.place import PythonChunkPlace, PythonKeptPlace
 
 CHUNK_PLACES = list(dict.fromkeys([PythonChunkPlace, place.ChunkPlace]))
 KEPT_PLACES = list(dict.fromkeys([PythonKeptPlace, place.KeptPlace]))

@@ -3,11 +3,9 @@
 import functools
 from typing import Any
 
-import numpy as np
-
 from wholegrain._core.errors import add_stage_note, has_stage_note
 from wholegrain._core.names import transform_name
-from wholegrain._core.state import as_plain, copy_state
+from wholegrain._state.validate import copy_state
 
 
 def test_a_copied_state_shares_nothing_that_could_change() -> None:
@@ -17,12 +15,6 @@ def test_a_copied_state_shares_nothing_that_could_change() -> None:
     state["a"][1]["b"] = 3
     state["c"]["d"] = ()
     assert copied == {"a": [1, {"b": 2}], "c": {"d": (1, 2)}, "e": None}
-
-
-def test_numpy_numbers_become_pythons() -> None:
-    assert type(as_plain(np.int64(3))) is int
-    assert type(as_plain(np.bool_(True))) is bool
-    assert as_plain("x") == "x"
 
 
 def _function(x: Any) -> Any:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import wholegrain as wg
-from wholegrain._core.state import WrongStateError
+from wholegrain._state.validate import WrongStateError
 
 grain: Any = pytest.importorskip("grain")
 

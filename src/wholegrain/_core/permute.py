@@ -14,7 +14,6 @@ and for the shortest, the whole permutation is computed once and kept for a whil
 import array
 import functools
 import math
-import operator
 import threading
 from typing import SupportsIndex
 
@@ -22,6 +21,7 @@ import numpy as np
 
 from wholegrain._core import native
 from wholegrain._core.types import Indices, NDArray
+from wholegrain._core.whole_number import whole_number
 
 SMALL_LENGTH = 1 << 16
 """Up to this length a block has 16 bits."""
@@ -151,12 +151,7 @@ def num_kept_indices() -> int:
 
 
 def _integer(name: str, value: SupportsIndex, allowed: range) -> int:
-    try:
-        integer = operator.index(value)
-    except TypeError:
-        raise TypeError(
-            f"`{name}` must be an integer, but got {value!r} of type {type(value).__name__}."
-        ) from None
+    integer = whole_number(name, value)
     if integer not in allowed:
         raise TypeError(
             f"`{name}` must be from {allowed.start} to {allowed.stop - 1}, but got {integer}."

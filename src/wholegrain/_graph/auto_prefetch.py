@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from wholegrain._core.state import WrongStateError, copy_state, joined
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._graph import run, tracking
@@ -19,15 +18,17 @@ from wholegrain._graph.iterator import (
     go_to_state_of,
 )
 from wholegrain._graph.kinds import OneParentIterNode
-from wholegrain._graph.positions import CountedStates, UncountableError
 from wholegrain._graph.process_iterator import modules_of, pack_pipeline
-from wholegrain._graph.stage import Stage
 from wholegrain._graph.stretch_iterator import (
     StretchIterator,
     StretchReadIterator,
     reading_stretches,
 )
 from wholegrain._read.ending import wait_if_exiting
+from wholegrain._state import workers
+from wholegrain._state.counting import CountedStates, UncountableError
+from wholegrain._state.spec import CheckpointSpec
+from wholegrain._state.validate import WrongStateError, copy_state
 from wholegrain._workers.backend import resolve
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Caps(NamedTuple):
 class AutoPrefetchIterDataset(OneParentIterNode[T]):
     """The parent, made by worker processes whose number is found out while they run."""
 
-    _stage = Stage(position="parent")
+    checkpoint = CheckpointSpec(position="parent")
 
     only_prefetches = True
 
@@ -280,20 +281,14 @@ def _auto_iterators(iterator: Any) -> Iterator[AutoPrefetchIterator[Any]]:
 
 def _without_workers(state: State) -> State:
     """Return the state of a pipeline without workers, of one that was saved with some."""
-    given: Any = state
-    workers = given.get("iterators_in_use_states") if isinstance(given, Mapping) else None
-    if not isinstance(workers, (list, tuple)):
-        return state
-    if len(workers) == 1:  # It ran the whole pipeline.
-        return workers[0]  # type: ignore[no-any-return]
-    state = joined(state)
-    if "iterators_in_use_states" in state:
+    whole = workers.join(state)
+    saved = workers.states_of_workers(whole)
+    if saved is not None:
         raise WrongStateError(
-            f"The state was taken with {len(workers)} workers, and for this pipeline the order of"
-            " the elements depended on their number. Restore it with num_workers="
-            f"{len(workers)}."
+            f"The state was taken with {len(saved)} workers, and for this pipeline the order of"
+            f" the elements depended on their number. Restore it with num_workers={len(saved)}."
         )
-    return state
+    return whole  # type: ignore[no-any-return]
 
 
 def _pack(dataset: IterDataset[Any], context: run.RunContext) -> Program:

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.errors import takes_place
-from wholegrain._core.state import copy_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
-from wholegrain._graph import interleave_state, run
+from wholegrain._graph import run
 from wholegrain._graph.iterator import DatasetIterator, StageIterator, check_state_of, closed_error
 from wholegrain._read.waiting import Probe
+from wholegrain._state import interleave
+from wholegrain._state.validate import copy_state
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -213,19 +214,16 @@ class InterleaveDatasetIterator(StageIterator[T]):
                 states.append(copy_state(self._last_states[len(states)]))
             else:
                 states.append(iterator.get_state())
-        future_states = self._future_states
-        state: State = {
-            "next_index_in_cycle": self._next_slot,
-            "next_index_in_datasets": self._next_dataset,
-            "iterators_in_use_indices": self._numbers.copy(),
-            "iterators_in_use_states": states,
-            "exhausted": self._exhausted() if has_ended else [0] * len(states),
-            "future_states": copy_state(future_states) if future_states else {},
-        }
-        ended = self._ended_datasets
-        if ended and max(ended) >= self._next_dataset:
-            state["ended_datasets"] = sorted(self._ended_datasets)
-        return state
+        future_states, ended = self._future_states, self._ended_datasets
+        return interleave.interleave_state(
+            self._next_slot,
+            self._next_dataset,
+            self._numbers.copy(),
+            states,
+            self._exhausted() if has_ended else [0] * len(states),
+            copy_state(future_states) if future_states else None,
+            sorted(ended) if ended and max(ended) >= self._next_dataset else None,
+        )
 
     def _exhausted(self) -> list[int]:
         """Return for each slot whether its dataset has ended, and no other takes its place."""
@@ -236,9 +234,7 @@ class InterleaveDatasetIterator(StageIterator[T]):
         ]
 
     def check_state(self, state: State) -> None:
-        numbers, states = interleave_state.checked(
-            state, self, self._num_datasets, self._cycle_length
-        )
+        numbers, states = interleave.checked(state, self, self._num_datasets, self._cycle_length)
         in_use = dict(zip(self._numbers, self._slots, strict=False))
         for number, slot_state in zip(numbers, states, strict=False):
             if (iterator := in_use.get(number)) is not None and slot_state is not None:
@@ -340,15 +336,15 @@ class InterleaveDatasetIterator(StageIterator[T]):
         fill = ended[: self._cycle_length - len(in_cycle)]
         later = active[self._cycle_length :]
         self.set_state(
-            {
-                "next_index_in_cycle": 0,
-                "next_index_in_datasets": max(in_cycle, default=self._num_datasets - 1) + 1,
-                "iterators_in_use_indices": in_cycle + fill,
-                "iterators_in_use_states": [shard_states[n]["state"] for n in in_cycle + fill],
-                "exhausted": [0] * len(in_cycle) + [1] * len(fill),
-                "future_states": {n: shard_states[n]["state"] for n in later},
-                "ended_datasets": ended,
-            }
+            interleave.interleave_state(
+                0,
+                max(in_cycle, default=self._num_datasets - 1) + 1,
+                in_cycle + fill,
+                [shard_states[n]["state"] for n in in_cycle + fill],
+                [0] * len(in_cycle) + [1] * len(fill),
+                {n: shard_states[n]["state"] for n in later},
+                ended,
+            )
         )
 
     def _get_next_index(self) -> int:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
 from wholegrain._core.errors import add_stage_note, has_stage_note
 from wholegrain._core.names import transform_name
-from wholegrain._core.state import joined, number_of, part_of
 from wholegrain._core.types import State, T, T_co
-from wholegrain._graph import hints, outline, run
+from wholegrain._graph import hints, nodes, outline, run
 from wholegrain._graph.clocked_iterators import with_clock
+from wholegrain._state import workers
+from wholegrain._state.validate import number_of, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -191,17 +192,15 @@ class DatasetIterator(abc.ABC, Generic[T_co]):
 
     async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Take the state now, and return a coroutine that writes it into `directory`."""
-        from wholegrain._graph import saving
+        from wholegrain._state import files  # Takes a while to import, and few need it.
 
-        text = saving.state_text(self.get_state())
-        files = {saving.state_filename(): text, **saving.pipeline_file(self)}
-        return saving.write_files(files, directory)
+        return files.save_later(self, directory)
 
     async def load(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Return a coroutine that reads the state from `directory` and goes there."""
-        from wholegrain._graph import saving
+        from wholegrain._state import files
 
-        return saving.read_state(self, directory)
+        return files.restore_later(self, directory)
 
     def _get_next_index(self) -> int:
         raise NotImplementedError(f"{type(self).__name__} does not count its elements.")
@@ -314,14 +313,14 @@ class TransformIterator(StageIterator[T]):
         if not self.state_fields:
             go_to_state_of(self.parent, state)
             return
-        state = joined(state)
+        state = workers.join(state)
         go_to_state_of(self.parent, state["parent"])
         for name in self.state_fields:
             setattr(self, name, operator.index(state[name]))
 
     def check_state(self, state: State) -> None:
         if self.state_fields:
-            self.check_parts(joined(state), "parent", *self.state_fields)
+            self.check_parts(workers.join(state), "parent", *self.state_fields)
         else:
             check_state_of(self.parent, state)
 
@@ -370,6 +369,14 @@ def check_state_of(iterator: Any, state: State) -> None:
 def go_to_state_of(iterator: Any, state: State) -> None:
     """Bring an iterator, which need not be one of ours, to a state that was checked for it."""
     getattr(iterator, "go_to", iterator.set_state)(state)
+
+
+def run_ahead(iterator: DatasetIterator[T], buffer_size: int) -> DatasetIterator[T]:
+    """Return an iterator of the same elements that a thread runs ahead.
+
+    At the end it keeps the state of the last element. A buffer of 0 does that, without a thread.
+    """
+    return nodes.run_ahead(iterator, buffer_size)
 
 
 def get_next_index(ds_iter: DatasetIterator[Any]) -> int:

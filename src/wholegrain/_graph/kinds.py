@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import builtins
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
@@ -20,6 +19,7 @@ from wholegrain._core.failure import (
 )
 from wholegrain._core.names import transform_name
 from wholegrain._core.types import IndexT, Indices, NDArray, T
+from wholegrain._core.whole_number import whole_number
 from wholegrain._graph import fusion, outline, run
 from wholegrain._graph.chunks import for_each
 from wholegrain._graph.iter_dataset import IterDataset
@@ -49,12 +49,7 @@ class MapNode(MapDataset[T]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, builtins.slice):
             return self.slice(index)
-        try:
-            position = operator.index(index)
-        except TypeError:
-            raise TypeError(
-                f"`ds[index]` takes a whole number or a slice, but got {index!r}."
-            ) from None
+        position = whole_number("index", index, "`ds[index]` takes a whole number or a slice")
         try:
             element = self.getitem(position)
             if is_anything_to_raise():

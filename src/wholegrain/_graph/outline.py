@@ -51,6 +51,11 @@ class Shown:
     def __repr__(self) -> str:
         return tree(self)
 
+    def _plain_repr(self) -> str:
+        """Return `repr(self)` without the names that the user gave to stages."""
+        is_ours = type(self).__repr__ is Shown.__repr__
+        return tree(self, plain_label) if is_ours else repr(self)
+
     def _repr_html_(self) -> str:
         text: str = importlib.import_module("wholegrain._observe.explain").to_html(self)
         return text

@@ -5,23 +5,24 @@ from __future__ import annotations
 import copy
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.log import logger
-from wholegrain._core.state import WrongStateError, joined, wrong_state
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count
-from wholegrain._graph import positions, run
+from wholegrain._graph import run
 from wholegrain._graph.interleave_iterator import InterleaveDatasetIterator
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, check_state_of
 from wholegrain._graph.nodes.interleave import InterleaveIterDataset
+from wholegrain._graph.nodes.thread_prefetch import ThreadPrefetchDatasetIterator
 from wholegrain._graph.process_iterator import ProcessIterator, modules_of, pack_pipeline
 from wholegrain._graph.shares import Shares, check_can_shard
-from wholegrain._graph.stage import Stage
-from wholegrain._graph.thread_iterator import ThreadPrefetchDatasetIterator
 from wholegrain._graph.user_functions import check_arguments
+from wholegrain._state import counting, workers
+from wholegrain._state.spec import CheckpointSpec
+from wholegrain._state.validate import WrongStateError, wrong_state
 from wholegrain._workers.backend import resolve
 from wholegrain.options import MultiprocessingOptions
 
@@ -35,7 +36,7 @@ class ShardedIterDataset(InterleaveIterDataset[T]):
     Seeds and specs pass through it as if the workers were not there.
     """
 
-    _stage = Stage(
+    checkpoint = CheckpointSpec(
         fixed=("sequential",), free=("num_workers", "iter_buffer_size"), position="parent"
     )
 
@@ -51,7 +52,7 @@ class ShardedIterDataset(InterleaveIterDataset[T]):
         self._num_workers = num_workers
         if sequential:
             # Where each worker stands in its part says nothing about the whole.
-            self._stage = self._stage._replace(position="own")
+            self.checkpoint = self.checkpoint._replace(position="own")
 
     def open(self) -> DatasetIterator[T]:
         return ShardedDatasetIterator(self, run.current())
@@ -61,14 +62,10 @@ class ShardedIterDataset(InterleaveIterDataset[T]):
         """What the workers run."""
         return Shares(self._parent, self._num_workers, self._sequential)
 
-    def states_at(self, position: int) -> list[State] | None:
-        """Return the state of each worker when `position` elements were read; None if unknown."""
-        if self._sequential:
-            return None
-        workers = range(self._num_workers)
-        counts = [-(-(position - worker) // self._num_workers) for worker in workers]
-        states = [positions.state_at(self._parent, max(0, count)) for count in counts]
-        return None if None in states else states  # type: ignore[return-value]
+    @property
+    def is_one_to_one(self) -> bool:
+        """Whether states of other numbers of workers have a meaning here."""
+        return not self._sequential and counting.is_one_to_one(self._parent)
 
     @property
     def always_runs_ahead(self) -> bool:
@@ -116,9 +113,9 @@ class ShardedDatasetIterator(InterleaveDatasetIterator[T]):
     def check_state(self, state: State) -> None:
         state = self._translated(state)
         super().check_state(state)
-        workers = list(state["iterators_in_use_indices"])
-        if workers != list(range(len(workers))):
-            raise wrong_state(self, f"its workers are {workers}, and not in order")
+        numbers = list(state["iterators_in_use_indices"])
+        if numbers != list(range(len(numbers))):
+            raise wrong_state(self, f"its workers are {numbers}, and not in order")
         # Workers say what is wrong when it is too late.
         for number, worker_state, has_ended in zip(
             state["iterators_in_use_indices"],
@@ -139,28 +136,18 @@ class ShardedDatasetIterator(InterleaveDatasetIterator[T]):
 
     def _translated(self, state: State) -> State:
         """Return the state for this number of workers, if it was taken with another."""
-        given: Any = state
-        saved = given.get("iterators_in_use_states") if isinstance(given, Mapping) else None
-        saved_workers = len(saved) if isinstance(saved, (list, tuple)) else 0
-        if saved_workers == self._num_datasets:
+        saved = workers.states_of_workers(state) or ()
+        if len(saved) == self._num_datasets:
             return state
-        position = positions.elements_read(joined(state))
-        states = None if position is None else self._dataset.states_at(position)
-        if states is None or position is None:
+        whole = workers.join(state) if self._dataset.is_one_to_one else None
+        translated = workers.split(whole, self._num_datasets)
+        if translated is None:
             raise WrongStateError(
-                f"The state was taken with {saved_workers} workers, but here are"
+                f"The state was taken with {len(saved)} workers, but here are"
                 f" {self._num_datasets}. For this pipeline, or this state, the order of the"
                 " elements depends on the number of workers: restore it with the same number."
             )
-        workers = self._num_datasets
-        return {
-            "next_index_in_cycle": position % workers,
-            "next_index_in_datasets": workers,
-            "iterators_in_use_indices": list(range(workers)),
-            "iterators_in_use_states": states,
-            "exhausted": [0] * workers,
-            "future_states": {},
-        }
+        return translated
 
 
 class MultithreadPrefetchIterDataset(ShardedIterDataset[T]):

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from wholegrain._core.state import copy_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._read.ending import wait_if_exiting
+from wholegrain._state.validate import copy_state
 
 if TYPE_CHECKING:
     from wholegrain._workers.backend import Backend

@@ -13,9 +13,9 @@ from wholegrain._core.types import State, T
 from wholegrain._graph.clocked import reading
 from wholegrain._graph.iterator import DatasetIterator, go_to_state_of
 from wholegrain._graph.nodes.read_ahead import PrefetchDatasetIterator, PrefetchIterDataset
-from wholegrain._graph.positions import CountedStates, read_until
 from wholegrain._read.read_ahead import Read, ReadAhead
 from wholegrain._read.read_stretches import ReadStretches
+from wholegrain._state.counting import CountedStates, read_until
 
 _LARGEST_CHUNK = 1024
 _REPORT_EVERY_S = 0.1

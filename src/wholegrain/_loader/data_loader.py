@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import warnings
 from collections.abc import Iterable, Sequence
@@ -10,7 +9,7 @@ from typing import Any, Literal
 
 from wholegrain import transforms
 from wholegrain._core.whole_number import whole_count
-from wholegrain._graph import outline, positions
+from wholegrain._graph import outline
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.nodes.batch import check_batch_size
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
@@ -19,6 +18,7 @@ from wholegrain._loader.iterator import DataLoaderIterator
 from wholegrain._loader.legacy import BatchOperation, Operation
 from wholegrain._loader.operations import DataIterDataset, OperationIterDataset
 from wholegrain._loader.records import SampledMapDataset, count_places
+from wholegrain._state import counting
 from wholegrain.options import MultiprocessingOptions, ReadOptions
 from wholegrain.samplers import IndexSampler, Sampler, SequentialSampler
 from wholegrain.sharding import NoSharding, ShardOptions, check_shard_options
@@ -112,7 +112,7 @@ class DataLoader:
         for operation in self._operations:
             ds = OperationIterDataset(ds, operation, options.shard_count)
         ds = DataIterDataset(ds)
-        self._is_one_to_one = positions.state_at(ds, 0) is not None
+        self._is_one_to_one = counting.is_one_to_one(ds)
         if self._multiprocessing_options.num_workers:
             ds = ds.mp_prefetch(self._multiprocessing_options)
         return ds
@@ -166,14 +166,7 @@ def _determine_worker_count(worker_count: Any) -> int | Literal["auto"]:
                 " not tell. Pass a number."
             )
         return processors
-    if isinstance(worker_count, float) and worker_count.is_integer():
-        worker_count = int(worker_count)
-    try:
-        count = int(operator.index(worker_count))
-    except TypeError:
-        raise TypeError(
-            f"`worker_count` has to be a whole number, but got {worker_count!r}."
-        ) from None
+    count = int(whole_count("worker_count", worker_count))
     if count < 0:
         raise ValueError(
             f"`worker_count` cannot be negative, but got {count}. 0 runs in this process."

@@ -6,7 +6,12 @@ import functools
 import json
 from typing import TYPE_CHECKING, Any, Self
 
-from wholegrain._core.state import (
+from wholegrain._core.tracebacks import keep_user_frames
+from wholegrain._core.types import State
+from wholegrain._graph.auto_prefetch import set_worker_count
+from wholegrain._loader import naming
+from wholegrain._state import files
+from wholegrain._state.validate import (
     WrongStateError,
     check_mapping,
     index_of,
@@ -16,11 +21,7 @@ from wholegrain._core.state import (
     shortened,
     wrong_state,
 )
-from wholegrain._core.tracebacks import keep_user_frames
-from wholegrain._core.types import State
-from wholegrain._graph import saving
-from wholegrain._graph.auto_prefetch import set_worker_count
-from wholegrain._loader import naming
+from wholegrain._state.workers import counts_in_turn, in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -223,17 +224,10 @@ class DataLoaderIterator:
             # As many elements read in all, by another number of workers.
             read = sum(places)
             next_worker = read % max(1, workers)
-            places = [-(-(read - worker) // max(1, workers)) for worker in range(max(1, workers))]
+            places = counts_in_turn(read, max(1, workers))
         if not workers:
             return {"next_index": places[0]}
-        return {
-            "next_index_in_cycle": next_worker,
-            "next_index_in_datasets": workers,
-            "iterators_in_use_indices": list(range(workers)),
-            "iterators_in_use_states": [{"next_index": place} for place in places],
-            "exhausted": [0] * workers,
-            "future_states": {},
-        }
+        return in_turn([{"next_index": place} for place in places], next_worker)
 
     def _places(self, state: dict[str, Any]) -> list[int]:
         """Return how many places each worker of a state has read."""
@@ -264,12 +258,11 @@ class DataLoaderIterator:
 
     async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Take the state now, and return a coroutine that writes it into `directory`."""
-        files = {saving.state_filename(): self._state_text(), **saving.pipeline_file(self)}
-        return saving.write_files(files, directory)
+        return files.save_later(self, directory)
 
     async def load(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Return a coroutine that reads the state from `directory` and goes there."""
-        return saving.read_state(self, directory)
+        return files.restore_later(self, directory)
 
     def __repr__(self) -> str:
         return f"<DataLoaderIterator of {self._data_loader!r}>"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from wholegrain._core.state import WrongStateError, shortened
+from wholegrain._state.validate import WrongStateError, shortened
 
 
 def source_name(source: Any) -> str:

@@ -14,9 +14,10 @@ from wholegrain._graph.kinds import OneParentIterNode
 from wholegrain._graph.nodes.batch import BatchDatasetIterator
 from wholegrain._graph.nodes.filter import FilterDatasetIterator
 from wholegrain._graph.nodes.flat_map import FlatMapDatasetIterator
-from wholegrain._graph.stage import Stage, Step
 from wholegrain._loader.legacy import BatchOperation
 from wholegrain._loader.metadata import KeylessMetadata
+from wholegrain._state.counting import CountingRule
+from wholegrain._state.spec import CheckpointSpec
 from wholegrain.record import Record, RecordMetadata
 
 BatchFn = Callable[[Sequence[Any]], Any]
@@ -36,36 +37,36 @@ class OperationIterDataset(OneParentIterNode[Record[Any]]):
         return isinstance(self._operation, (transforms.RandomMap, transforms.TfRandomMap))
 
     @property
-    def _stage(self) -> Stage:
+    def checkpoint(self) -> CheckpointSpec:
         match self._operation:
             case transforms.Batch() | BatchOperation():
                 sizes = ("operation.batch_size", "operation.drop_remainder")
-                return Stage("Batch", fixed=sizes, position="regrouped")
+                return CheckpointSpec("Batch", fixed=sizes, position="regrouped")
             case transforms.Filter():
-                return Stage("Filter", free=("operation",), position="regrouped")
+                return CheckpointSpec("Filter", free=("operation",), position="regrouped")
             case transforms.FlatMap():
-                return Stage("FlatMap", free=("operation",), rereads=True)
+                return CheckpointSpec("FlatMap", free=("operation",), rereads=True)
             case transforms.Map():
-                return Stage("Map", free=("operation",), position="parent")
+                return CheckpointSpec("Map", free=("operation",), position="parent")
             case transforms.MapWithIndex():
-                return Stage("MapWithIndex", free=("operation",), position="parent")
+                return CheckpointSpec("MapWithIndex", free=("operation",), position="parent")
             case transforms.RandomMap() | transforms.TfRandomMap():
-                return Stage("RandomMap", free=("operation",), position="parent")
-        return Stage("Operation", free=("operation",))
+                return CheckpointSpec("RandomMap", free=("operation",), position="parent")
+        return CheckpointSpec("Operation", free=("operation",))
 
     @property
-    def _step(self) -> Step | None:
+    def counting(self) -> CountingRule | None:
         match self._operation:
             case transforms.Batch(batch_size, drop_remainder):
-                return Step(batch_size, drop_remainder)
+                return CountingRule(batch_size, drop_remainder)
             case transforms.Filter() | transforms.FlatMap():
                 return None
             case transforms.Map() | transforms.MapWithIndex():
-                return Step()
+                return CountingRule()
             case transforms.RandomMap() | transforms.TfRandomMap():
-                return Step()
+                return CountingRule()
         if type(self._operation) is BatchOperation:
-            return Step(self._operation.batch_size, self._operation.drop_remainder)
+            return CountingRule(self._operation.batch_size, self._operation.drop_remainder)
         return None
 
     def open(self) -> DatasetIterator[Record[Any]]:
@@ -244,8 +245,8 @@ class _LegacyIterator(TransformIterator[Record[Any]]):
 class DataIterDataset(OneParentIterNode[Any]):
     """The data of records, without their metadata."""
 
-    _stage = Stage(position="parent")
-    _step = Step()
+    checkpoint = CheckpointSpec(position="parent")
+    counting = CountingRule()
 
     def open(self) -> DatasetIterator[Any]:
         return _DataIterator(self._parent.__iter__())

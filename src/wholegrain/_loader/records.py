@@ -12,8 +12,8 @@ from wholegrain._core.types import Indices
 from wholegrain._graph.chunks import for_each, read_singly
 from wholegrain._graph.kinds import MapNode
 from wholegrain._graph.nodes.source import read_many
-from wholegrain._graph.stage import Stage
 from wholegrain._loader.metadata import SeededMetadata
+from wholegrain._state.spec import CheckpointSpec
 from wholegrain.record import Record, RecordMetadata
 from wholegrain.samplers import IndexSampler, SequentialSampler
 from wholegrain.sharding import ShardOptions
@@ -24,7 +24,7 @@ _BUILT_IN = (IndexSampler, SequentialSampler)
 class SampledMapDataset(MapNode[Record[Any]]):
     """Element `p` is the record that the sampler has at place `p` of this shard."""
 
-    _stage = Stage(fixed=("source", "sampler", "shard_index", "shard_count"))
+    checkpoint = CheckpointSpec(fixed=("source", "sampler", "shard_index", "shard_count"))
 
     def __init__(
         self, source: Any, sampler: Any, shard_options: ShardOptions, num_places: int

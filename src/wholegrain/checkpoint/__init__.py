@@ -4,7 +4,7 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.install import install_command
-from wholegrain._graph.fingerprint import fingerprint as fingerprint
+from wholegrain._state.fingerprint import fingerprint as fingerprint
 from wholegrain.checkpoint.handler import CheckpointHandler as CheckpointHandler
 
 if TYPE_CHECKING:

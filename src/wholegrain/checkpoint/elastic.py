@@ -6,18 +6,9 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from wholegrain._core.interruption import is_interruption
-from wholegrain._core.state import (
-    check_mapping,
-    flag_of,
-    is_whole_number,
-    number_of,
-    part_of,
-    shortened,
-    wrong_state,
-)
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
-from wholegrain._graph import saving, shares
+from wholegrain._graph import shares
 from wholegrain._graph.interleave_iterator import InterleaveDatasetIterator
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, closed_error
@@ -27,7 +18,16 @@ from wholegrain._graph.nodes.mix import MixedIterDataset
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
 from wholegrain._graph.nodes.zip import ZipIterDataset
 from wholegrain._graph.run_iterator import Run
-from wholegrain.checkpoint.handler import as_path, files_of, restore_files
+from wholegrain._state import files
+from wholegrain._state.validate import (
+    check_mapping,
+    flag_of,
+    is_whole_number,
+    number_of,
+    part_of,
+    shortened,
+    wrong_state,
+)
 from wholegrain.options import MultiprocessingOptions, ReadOptions
 from wholegrain.sharding import ShardOptions
 
@@ -300,10 +300,10 @@ class ElasticDatasetIterator(DatasetIterator[Any]):
             self._iterator.note_moved()
 
     async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
-        return saving.write_files(files_of(self), directory)
+        return files.save_later(self, directory)
 
     async def load(self, directory: Any) -> Coroutine[Any, Any, None]:
-        return _read(self, directory)
+        return files.restore_later(self, directory)
 
     def _global_number(self, number: int) -> int:
         return number * self._shard_options.shard_count + self._shard_options.shard_index
@@ -347,13 +347,6 @@ def _sorted_numbers(shard_states: Any) -> list[Any]:
         if not is_whole_number(key) and not (isinstance(key, str) and key.isdecimal()):
             raise wrong_state(owner, f"a dataset has the number {shortened(key)}")
     return sorted(keys, key=int)
-
-
-async def _read(iterator: ElasticDatasetIterator, directory: Any) -> None:
-    import asyncio  # Takes long to import, and few need it.
-
-    await asyncio.to_thread(restore_files, as_path(directory), iterator)
-    iterator.start_prefetch()
 
 
 def _interleaved(ds: Any) -> Any:

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.rows import Row, Rows
-from wholegrain._core.state import number_of, wrong_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, StageIterator, closed_error
 from wholegrain._graph.kinds import IterNode
 from wholegrain._graph.nodes import InterleaveIterDataset
-from wholegrain._graph.stage import Stage
+from wholegrain._state.spec import CheckpointSpec
+from wholegrain._state.validate import number_of, wrong_state
 from wholegrain.sources import _paths
 from wholegrain.sources._files import check_file
 from wholegrain.sources._optional import require
@@ -51,7 +51,7 @@ class ParquetIterDataset(IterNode[Row]):
         >>> ds = ParquetIterDataset("data/*.parquet").map(tokenize).batch(32)
     """
 
-    _stage = Stage(fixed=("paths",), free=("read_kwargs",))
+    checkpoint = CheckpointSpec(fixed=("paths",), free=("read_kwargs",))
 
     def __init__(
         self,

@@ -7,12 +7,12 @@ import os
 from collections.abc import Sequence
 from typing import Any, Self
 
-from wholegrain._core.state import number_of, wrong_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, StageIterator, closed_error
 from wholegrain._graph.kinds import IterNode
-from wholegrain._graph.stage import Stage
+from wholegrain._state.spec import CheckpointSpec
+from wholegrain._state.validate import number_of, wrong_state
 from wholegrain.sources import _paths
 from wholegrain.sources._tfrecord_reader import OVERHEAD, TFRecordReader
 
@@ -39,7 +39,7 @@ class TFRecordIterDataset(IterNode[bytes]):
         >>> ds = ds.map(parse).batch(32)
     """
 
-    _stage = Stage(fixed=("path",), free=("check_payload",))
+    checkpoint = CheckpointSpec(fixed=("path",), free=("check_payload",))
 
     def __init__(self, path: str | os.PathLike[str], *, check_payload: bool | None = None) -> None:
         super().__init__()

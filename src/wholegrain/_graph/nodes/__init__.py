@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from wholegrain._graph.nodes.thread_prefetch import (
         ThreadPrefetchIterDataset as ThreadPrefetchIterDataset,
     )
+    from wholegrain._graph.nodes.thread_prefetch import run_ahead as run_ahead
     from wholegrain._graph.nodes.window_shuffle import (
         WindowShuffleIterDataset as WindowShuffleIterDataset,
     )
@@ -88,6 +89,7 @@ _HOMES = {
     "RangeMapDataset": "nodes.source",
     "SourceMapDataset": "nodes.source",
     "ThreadPrefetchIterDataset": "nodes.thread_prefetch",
+    "run_ahead": "nodes.thread_prefetch",
     "WindowShuffleIterDataset": "nodes.window_shuffle",
     "ZipIterDataset": "nodes.zip",
     "ZipMapDataset": "nodes.zip",

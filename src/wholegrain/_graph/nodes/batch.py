@@ -1,7 +1,6 @@
 """Several elements stacked into one."""
 
 import functools
-import operator
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,11 +14,13 @@ from wholegrain._core.failure import PartlyFailed, is_failure, joined
 from wholegrain._core.stack import Empty, GrowingBatch, has_large_arrays, stack
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, T
+from wholegrain._core.whole_number import whole_number
 from wholegrain._graph.chunks import for_each, raise_failure, read_singly
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode, OneParentMapNode
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.stage import Stage, Step
+from wholegrain._state.counting import CountingRule
+from wholegrain._state.spec import CheckpointSpec
 
 BatchFn = Callable[[Sequence[Any]], Any]
 
@@ -33,10 +34,7 @@ _SECONDS_PER_BYTE = 1e-9  # Several times what a copy takes.
 
 def check_batch_size(batch_size: Any) -> int:
     """Return `batch_size` as an int, or refuse it."""
-    try:
-        size = operator.index(batch_size)
-    except TypeError:
-        raise TypeError(f"`batch_size` has to be a whole number, but got {batch_size!r}.") from None
+    size = whole_number("batch_size", batch_size)
     if size <= 0:
         raise ValueError(f"A batch needs at least one element, but got batch_size={size}.")
     return size
@@ -45,7 +43,7 @@ def check_batch_size(batch_size: Any) -> int:
 class BatchMapDataset(OneParentMapNode[T]):
     """Consecutive elements of an epoch stacked together, by index."""
 
-    _stage = Stage(fixed=("batch_size", "drop_remainder"), free=("batch_fn",))
+    checkpoint = CheckpointSpec(fixed=("batch_size", "drop_remainder"), free=("batch_fn",))
 
     def __init__(
         self,
@@ -180,7 +178,9 @@ class BatchMapDataset(OneParentMapNode[T]):
 class BatchIterDataset(OneParentIterNode[T]):
     """Consecutive elements stacked together, in order."""
 
-    _stage = Stage(fixed=("batch_size", "drop_remainder"), free=("batch_fn",), position="regrouped")
+    checkpoint = CheckpointSpec(
+        fixed=("batch_size", "drop_remainder"), free=("batch_fn",), position="regrouped"
+    )
 
     def __init__(
         self, parent: Any, batch_size: int, drop_remainder: bool, batch_fn: BatchFn | None
@@ -191,8 +191,8 @@ class BatchIterDataset(OneParentIterNode[T]):
         self._batch_fn = batch_fn
 
     @property
-    def _step(self) -> Step:
-        return Step(self._batch_size, self._drop_remainder)
+    def counting(self) -> CountingRule:
+        return CountingRule(self._batch_size, self._drop_remainder)
 
     def open(self) -> DatasetIterator[T]:
         return BatchDatasetIterator(

@@ -2,12 +2,12 @@
 
 import operator
 
-from wholegrain._core.state import copy_state, flag_of
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import AnyDataset, OneParentIterNode
-from wholegrain._graph.stage import Stage
+from wholegrain._state.spec import CheckpointSpec
+from wholegrain._state.validate import copy_state, flag_of
 
 _CHUNK = 1024
 
@@ -22,7 +22,7 @@ class CacheIterDataset(OneParentIterNode[T]):
         parent: What is read once.
     """
 
-    _stage = Stage(rereads=True)
+    checkpoint = CheckpointSpec(rereads=True)
 
     def __init__(self, parent: AnyDataset[T]) -> None:
         super().__init__(parent)

@@ -4,20 +4,10 @@ import collections
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from wholegrain._core.state import (
-    WrongStateError,
-    check_mapping,
-    copy_state,
-    is_whole_number,
-    part_of,
-    shortened,
-    wrong_state,
-)
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import OneParentIterNode
-from wholegrain._graph.stage import Stage
 from wholegrain._packing.concat_split import (
     BOSHandling,
     ConcatenatedRow,
@@ -27,6 +17,16 @@ from wholegrain._packing.concat_split import (
     fills_a_row,
     plan_concat_split,
     whole_piece,
+)
+from wholegrain._state.spec import CheckpointSpec
+from wholegrain._state.validate import (
+    WrongStateError,
+    check_mapping,
+    copy_state,
+    is_whole_number,
+    part_of,
+    shortened,
+    wrong_state,
 )
 
 _WHOLE = (-1, -1)  # says in a state that an element is not cut
@@ -53,7 +53,7 @@ class ConcatThenSplitIterDataset(OneParentIterNode[Row]):
         >>> ds = ConcatThenSplitIterDataset(documents, length_struct={"tokens": 2048})
     """
 
-    _stage = Stage(
+    checkpoint = CheckpointSpec(
         fixed=("plan.features", "plan.split_full_length_features"),
         free=("plan.bos_token_id",),
         rereads=True,

@@ -10,13 +10,13 @@ import numpy as np
 from wholegrain._core.types import Indices, T
 from wholegrain._graph.kinds import ManyParentsMapNode, several
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.stage import Stage
+from wholegrain._state.spec import CheckpointSpec
 
 
 class ConcatenateMapDataset(ManyParentsMapNode[T]):
     """In each epoch, that epoch of each dataset in turn."""
 
-    _stage = Stage(fixed=("lengths",))
+    checkpoint = CheckpointSpec(fixed=("lengths",))
 
     def __init__(self, datasets: Sequence[MapDataset[T]]) -> None:
         super().__init__(several("concatenate", datasets))

@@ -14,7 +14,7 @@ from wholegrain._graph.element_iterator import ElementIterator
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.kinds import FunctionTransform, OneParentIterNode, method_or_function
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.stage import Stage
+from wholegrain._state.spec import CheckpointSpec
 
 
 class FilterMapDataset(FunctionTransform[T]):
@@ -22,7 +22,7 @@ class FilterMapDataset(FunctionTransform[T]):
 
     kind = fusion.FILTER
 
-    _stage = Stage(free=("transform",), position="regrouped")
+    checkpoint = CheckpointSpec(free=("transform",), position="regrouped")
 
     def __init__(self, parent: MapDataset[Any], transform: Any) -> None:
         function = method_or_function(transform, "Filter", "filter")
@@ -43,7 +43,7 @@ class FilterMapDataset(FunctionTransform[T]):
 class FilterIterDataset(OneParentIterNode[T]):
     """The elements for which a function is true, in order."""
 
-    _stage = Stage(free=("transform",), position="regrouped")
+    checkpoint = CheckpointSpec(free=("transform",), position="regrouped")
 
     def __init__(self, parent: Any, transform: Any) -> None:
         super().__init__(parent)

@@ -10,16 +10,16 @@ import numpy as np
 
 from wholegrain._core.failure import Failure, PartlyFailed
 from wholegrain._core.names import transform_name
-from wholegrain._core.place import KeptPlace
-from wholegrain._core.state import wrong_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import FlatMaps, Indices, S, State, T
 from wholegrain._graph.chunks import for_each
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import AnyDataset, OneParentIterNode, OneParentMapNode
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.stage import Stage
 from wholegrain._graph.user_functions import check_flat_map
+from wholegrain._state.place import KeptPlace
+from wholegrain._state.spec import CheckpointSpec
+from wholegrain._state.validate import wrong_state
 
 
 class FlatMapMapDataset(OneParentMapNode[T]):
@@ -32,7 +32,7 @@ class FlatMapMapDataset(OneParentMapNode[T]):
         transform: Splits an element; it has to give the same parts each time.
     """
 
-    _stage = Stage(fixed=("transform.max_fan_out",), free=("transform",))
+    checkpoint = CheckpointSpec(fixed=("transform.max_fan_out",), free=("transform",))
 
     def __init__(self, parent: MapDataset[S], transform: FlatMaps[S, T]) -> None:
         super().__init__(parent)
@@ -110,7 +110,7 @@ class FlatMapIterDataset(OneParentIterNode[T]):
         transform: Splits an element into any number of parts.
     """
 
-    _stage = Stage(free=("transform",), rereads=True)
+    checkpoint = CheckpointSpec(free=("transform",), rereads=True)
 
     def __init__(self, parent: AnyDataset[S], transform: FlatMaps[S, T]) -> None:
         super().__init__(parent)

@@ -11,11 +11,10 @@ from wholegrain._core.whole_number import whole_count
 from wholegrain._graph import outline, run
 from wholegrain._graph.interleave_iterator import InterleaveDatasetIterator
 from wholegrain._graph.iter_dataset import IterDataset
-from wholegrain._graph.iterator import DatasetIterator
+from wholegrain._graph.iterator import DatasetIterator, run_ahead
 from wholegrain._graph.kinds import AnyDataset, IterNode
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.stage import Stage
-from wholegrain._graph.thread_iterator import ThreadPrefetchDatasetIterator
+from wholegrain._state.spec import CheckpointSpec
 
 
 class InterleaveIterDataset(IterNode[T]):
@@ -34,7 +33,7 @@ class InterleaveIterDataset(IterNode[T]):
         iter_buffer_size: How many elements each dataset may be run ahead.
     """
 
-    _stage = Stage(
+    checkpoint = CheckpointSpec(
         fixed=("cycle_length",),
         free=("num_make_iter_threads", "make_iter_buffer_size", "iter_buffer_size"),
         inputs="datasets",
@@ -91,16 +90,14 @@ class InterleaveIterDataset(IterNode[T]):
             iterator: DatasetIterator[T] = dataset.__iter__()
         if iterator.moves_at_end and not isinstance(dataset, MapDataset):
             # At its end, the state to keep is that of its last element.
-            return ThreadPrefetchDatasetIterator(iterator, 0)
+            return run_ahead(iterator, 0)
         return iterator
 
     def run_ahead(self, iterator: DatasetIterator[T]) -> DatasetIterator[T]:
         """Return an iterator of the same elements that threads run ahead."""
         if iterator.reads_ahead or not self._iter_buffer_size:
             return iterator
-        if type(iterator) is ThreadPrefetchDatasetIterator:
-            return iterator.with_buffer(iterator.buffer_size or self._iter_buffer_size)
-        return ThreadPrefetchDatasetIterator(iterator, self._iter_buffer_size).not_from_start()
+        return run_ahead(iterator, self._iter_buffer_size)
 
     @property
     def always_runs_ahead(self) -> bool:

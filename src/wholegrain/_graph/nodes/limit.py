@@ -5,7 +5,8 @@ from wholegrain._core.types import T
 from wholegrain._core.whole_number import whole_count
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import AnyDataset, OneParentIterNode
-from wholegrain._graph.stage import Stage, Step
+from wholegrain._state.counting import CountingRule
+from wholegrain._state.spec import CheckpointSpec
 
 
 class LimitIterDataset(OneParentIterNode[T]):
@@ -16,7 +17,7 @@ class LimitIterDataset(OneParentIterNode[T]):
         count: How many, at least 1.
     """
 
-    _stage = Stage(free=("count",))
+    checkpoint = CheckpointSpec(free=("count",))
     _period = None  # It ends.
 
     def __init__(self, parent: AnyDataset[T], count: int) -> None:
@@ -27,8 +28,8 @@ class LimitIterDataset(OneParentIterNode[T]):
         self._count = count
 
     @property
-    def _step(self) -> Step:
-        return Step(counter="count_elements_read", limit=self._count)
+    def counting(self) -> CountingRule:
+        return CountingRule(counter="count_elements_read", limit=self._count)
 
     def open(self) -> DatasetIterator[T]:
         return LimitDatasetIterator(self._parent.__iter__(), self._count)

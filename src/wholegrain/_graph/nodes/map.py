@@ -16,7 +16,8 @@ from wholegrain._graph.kinds import (
     spec_after,
 )
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.stage import Stage, Step
+from wholegrain._state.counting import CountingRule
+from wholegrain._state.spec import CheckpointSpec
 
 
 class MapMapDataset(FunctionTransform[T]):
@@ -24,7 +25,7 @@ class MapMapDataset(FunctionTransform[T]):
 
     kind = fusion.MAP
 
-    _stage = Stage(free=("transform",), position="parent")
+    checkpoint = CheckpointSpec(free=("transform",), position="parent")
 
     def __init__(self, parent: MapDataset[Any], transform: Any) -> None:
         function = method_or_function(transform, "Map", "map")
@@ -37,8 +38,8 @@ class MapMapDataset(FunctionTransform[T]):
 class MapIterDataset(OneParentIterNode[T]):
     """A function of each element, in order."""
 
-    _stage = Stage(free=("transform",), position="parent")
-    _step = Step()
+    checkpoint = CheckpointSpec(free=("transform",), position="parent")
+    counting = CountingRule()
 
     def __init__(self, parent: Any, transform: Any) -> None:
         super().__init__(parent)

@@ -15,13 +15,14 @@ from wholegrain._graph.kinds import (
     spec_after,
 )
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.stage import Stage, Step
+from wholegrain._state.counting import CountingRule
+from wholegrain._state.spec import CheckpointSpec
 
 
 class MapWithIndexMapDataset(ElementTransform[T]):
     """A function of each index and element, by index."""
 
-    _stage = Stage(free=("transform",), position="parent")
+    checkpoint = CheckpointSpec(free=("transform",), position="parent")
     _repeats_itself = False
 
     def __init__(self, parent: MapDataset[Any], transform: Any) -> None:
@@ -40,9 +41,9 @@ class MapWithIndexMapDataset(ElementTransform[T]):
 class MapWithIndexIterDataset(OneParentIterNode[T]):
     """A function of each position and element, in order."""
 
-    _stage = Stage(free=("transform",))
+    checkpoint = CheckpointSpec(free=("transform",))
     _repeats_itself = False
-    _step = Step(counter="counter")
+    counting = CountingRule(counter="counter")
 
     def __init__(self, parent: Any, transform: Any) -> None:
         super().__init__(parent)

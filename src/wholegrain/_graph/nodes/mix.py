@@ -12,7 +12,6 @@ from wholegrain._core import tree
 from wholegrain._core.errors import add_stage_note
 from wholegrain._core.failure import PartlyFailed
 from wholegrain._core.mixture import Mixture, integer_weights
-from wholegrain._core.state import flag_of, number_of, part_of, shortened, wrong_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, State, T
 from wholegrain._graph.chunks import for_each, read_singly
@@ -25,14 +24,15 @@ from wholegrain._graph.iterator import (
 )
 from wholegrain._graph.kinds import IterNode, ManyParentsMapNode, several
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.stage import Stage
+from wholegrain._state.spec import CheckpointSpec
+from wholegrain._state.validate import flag_of, number_of, part_of, shortened, wrong_state
 from wholegrain.transforms import DatasetSelectionMap
 
 
 class MixedMapDataset(ManyParentsMapNode[T]):
     """Several datasets mixed by weight, by index."""
 
-    _stage = Stage(fixed=("weights",))
+    checkpoint = CheckpointSpec(fixed=("weights",))
 
     def __init__(self, datasets: Sequence[MapDataset[T]], weights: Sequence[float] | None) -> None:
         super().__init__(several("mix", datasets))
@@ -85,7 +85,7 @@ class MixedMapDataset(ManyParentsMapNode[T]):
 class SelectedMapDataset(ManyParentsMapNode[T]):
     """Several datasets mixed by a user's map, by index."""
 
-    _stage = Stage(fixed=("selection_map", "length"))
+    checkpoint = CheckpointSpec(fixed=("selection_map", "length"))
 
     def __init__(
         self, datasets: Sequence[MapDataset[T]], selection_map: DatasetSelectionMap
@@ -144,11 +144,11 @@ class MixedIterDataset(IterNode[T]):
         self._weights = integer_weights(len(self._parents), weights)  # type: ignore[arg-type]
 
     @property
-    def _stage(self) -> Stage:
+    def checkpoint(self) -> CheckpointSpec:
         if self._keys is None:
-            return Stage(fixed=("weights",))
+            return CheckpointSpec(fixed=("weights",))
         # By name, components and their weights may change.
-        return Stage(free=("weights",), names="keys")
+        return CheckpointSpec(free=("weights",), names="keys")
 
     def open(self) -> DatasetIterator[T]:
         return MixedDatasetIterator(

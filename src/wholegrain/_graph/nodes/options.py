@@ -6,14 +6,15 @@ from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import AnyDataset, IndexTransform, OneParentIterNode
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.seeds import checked_base_seed
-from wholegrain._graph.stage import Stage, Step
+from wholegrain._state.counting import CountingRule
+from wholegrain._state.spec import CheckpointSpec
 from wholegrain.options import DatasetOptions
 
 
 class SeedMapDataset(IndexTransform[T]):
     """The parent, with a seed from which those of later stages follow."""
 
-    _stage = Stage(position="parent")
+    checkpoint = CheckpointSpec(position="parent")
 
     def __init__(self, parent: MapDataset[T], seed: int | None) -> None:
         super().__init__(parent)
@@ -36,8 +37,8 @@ class WithOptionsIterDataset(OneParentIterNode[T]):
         options: What to set.
     """
 
-    _stage = Stage(free=("options",), position="parent")
-    _step = Step()
+    checkpoint = CheckpointSpec(free=("options",), position="parent")
+    counting = CountingRule()
 
     def __init__(self, parent: AnyDataset[T], options: DatasetOptions) -> None:
         super().__init__(parent)
@@ -58,8 +59,8 @@ class WithOptionsIterDataset(OneParentIterNode[T]):
 class SeedIterDataset(OneParentIterNode[T]):
     """The parent, with a seed from which those of later stages follow."""
 
-    _stage = Stage(position="parent")
-    _step = Step()
+    checkpoint = CheckpointSpec(position="parent")
+    counting = CountingRule()
 
     def __init__(self, parent: AnyDataset[T], seed: int | None) -> None:
         super().__init__(parent)

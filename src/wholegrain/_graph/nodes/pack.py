@@ -4,17 +4,17 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from wholegrain._core.place import KeptPlace
-from wholegrain._core.state import WrongStateError
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import OneParentIterNode
-from wholegrain._graph.stage import Stage
 from wholegrain._packing.features import PackingPlan, plan_packing
 from wholegrain._packing.packed_batch import PackedBatch, Row
 from wholegrain._packing.recycling import RecycledArrays
 from wholegrain._packing.row_order import row_order
+from wholegrain._state.place import KeptPlace
+from wholegrain._state.spec import CheckpointSpec
+from wholegrain._state.validate import WrongStateError
 
 # So many elements are asked of the parent at once, at most: more makes a read no cheaper.
 _ELEMENTS_PER_READ = 256
@@ -23,7 +23,7 @@ _ELEMENTS_PER_READ = 256
 class _PackIterDataset(OneParentIterNode[Row]):
     """What first-fit and best-fit have in common: all but the choice of a bin."""
 
-    _stage = Stage(
+    checkpoint = CheckpointSpec(
         fixed=(
             "plan.features",
             "plan.num_bins",

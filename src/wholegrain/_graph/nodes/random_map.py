@@ -20,13 +20,14 @@ from wholegrain._graph.kinds import (
 )
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.seeds import checked_seed, resolve_seed
-from wholegrain._graph.stage import Stage, Step
+from wholegrain._state.counting import CountingRule
+from wholegrain._state.spec import CheckpointSpec
 
 
 class RandomMapMapDataset(ElementTransform[T]):
     """A function of each element and the random numbers of its index."""
 
-    _stage = Stage(free=("transform", "seed"), position="parent")
+    checkpoint = CheckpointSpec(free=("transform", "seed"), position="parent")
     _repeats_itself = False
     is_random = True
 
@@ -74,10 +75,10 @@ class RandomMapMapDataset(ElementTransform[T]):
 class RandomMapIterDataset(OneParentIterNode[T]):
     """A function of each element and the random numbers of its position."""
 
-    _stage = Stage(free=("transform", "seed"))
+    checkpoint = CheckpointSpec(free=("transform", "seed"))
     _repeats_itself = False
     is_random = True
-    _step = Step(counter="index_for_rng")
+    counting = CountingRule(counter="index_for_rng")
 
     def __init__(self, parent: Any, transform: Any, seed: int | None) -> None:
         super().__init__(parent)

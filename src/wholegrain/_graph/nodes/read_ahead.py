@@ -12,8 +12,6 @@ from typing import Any
 from wholegrain._core import events
 from wholegrain._core.elements import nbytes
 from wholegrain._core.failure import Failure, PartlyFailed
-from wholegrain._core.place import ChunkPlace
-from wholegrain._core.state import WrongStateError, index_of, joined, list_of, shortened
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._graph import run
@@ -22,9 +20,12 @@ from wholegrain._graph.drop_watch import DropWatch
 from wholegrain._graph.iterator import DatasetIterator, StageIterator, closed_error
 from wholegrain._graph.kinds import IterNode, add_read_note
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.stage import Stage
 from wholegrain._graph.tape import tape
 from wholegrain._read.read_ahead import ReadAhead
+from wholegrain._state import workers
+from wholegrain._state.place import ChunkPlace
+from wholegrain._state.spec import CheckpointSpec
+from wholegrain._state.validate import WrongStateError, index_of, list_of, shortened
 from wholegrain.options import ReadOptions
 
 # How much memory what is read ahead may take: in one process, and in all of several workers,
@@ -42,7 +43,7 @@ _LARGEST_HINT = 1 << 15
 class PrefetchIterDataset(IterNode[T]):
     """One epoch of a MapDataset, in order."""
 
-    _stage = Stage(free=("read_options", "allow_nones"))
+    checkpoint = CheckpointSpec(free=("read_options", "allow_nones"))
     is_bridge = True  # From a MapDataset, which makes another one for each of its iterators.
 
     def __init__(
@@ -351,10 +352,10 @@ class PrefetchDatasetIterator(ChunkPlace, StageIterator[T]):
 
     def go_to(self, state: State) -> None:
         self._drop_reader()
-        self._stand_at(operator.index(joined(state)["next_index"]))
+        self._stand_at(operator.index(workers.join(state)["next_index"]))
 
     def check_state(self, state: State) -> None:
-        given: Any = joined(state)
+        given: Any = workers.join(state)
         if isinstance(given, Mapping) and "iterators_in_use_states" in given:
             count = len(list_of(given, "iterators_in_use_states", self))
             raise WrongStateError(

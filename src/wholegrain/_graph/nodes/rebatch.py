@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from wholegrain._core import elements, tree
-from wholegrain._core.place import KeptPlace
 from wholegrain._core.spec import ShapeDtypeStruct
-from wholegrain._core.state import wrong_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import AnyDataset, OneParentIterNode
-from wholegrain._graph.stage import Stage
+from wholegrain._state.place import KeptPlace
+from wholegrain._state.spec import CheckpointSpec
+from wholegrain._state.validate import wrong_state
 
 
 class RebatchIterDataset(OneParentIterNode[T]):
@@ -28,7 +28,7 @@ class RebatchIterDataset(OneParentIterNode[T]):
         drop_remainder: Whether to leave out a short batch at the end.
     """
 
-    _stage = Stage(fixed=("batch_size", "drop_remainder"), rereads=True)
+    checkpoint = CheckpointSpec(fixed=("batch_size", "drop_remainder"), rereads=True)
 
     def __init__(
         self, parent: AnyDataset[T], batch_size: int, drop_remainder: bool = False

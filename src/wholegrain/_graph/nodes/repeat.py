@@ -8,7 +8,7 @@ from wholegrain._core.whole_number import whole_count
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import AnyDataset, IndexTransform, OneParentIterNode
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.stage import Stage
+from wholegrain._state.spec import CheckpointSpec
 
 
 def _checked_epochs(method: str, num_epochs: int | None) -> int | None:
@@ -26,7 +26,7 @@ def _checked_epochs(method: str, num_epochs: int | None) -> int | None:
 class RepeatMapDataset(IndexTransform[T]):
     """Several epochs of the parent, counted as one."""
 
-    _stage = Stage(fixed=("reseed",), free=("num_epochs",))
+    checkpoint = CheckpointSpec(fixed=("reseed",), free=("num_epochs",))
 
     def __init__(
         self, parent: MapDataset[T], num_epochs: int | None, reseed_each_epoch: bool
@@ -76,7 +76,7 @@ class RepeatIterDataset(OneParentIterNode[T]):
         num_epochs: How many times; forever by default.
     """
 
-    _stage = Stage(free=("num_epochs",))
+    checkpoint = CheckpointSpec(free=("num_epochs",))
 
     def __init__(self, parent: AnyDataset[T], num_epochs: int | None = None) -> None:
         super().__init__(parent)

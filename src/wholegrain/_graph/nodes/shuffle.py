@@ -1,25 +1,21 @@
 """A random order, without a buffer: where an element comes from is computed."""
 
-import operator
 from typing import Any
 
 import numpy as np
 
 from wholegrain._core.permute import shuffle_each, shuffle_index, shuffle_indices
 from wholegrain._core.types import IndexT, Indices, T
-from wholegrain._core.whole_number import whole_count
+from wholegrain._core.whole_number import whole_count, whole_number
 from wholegrain._graph.kinds import IndexTransform
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.seeds import resolve_seed
-from wholegrain._graph.stage import Stage
+from wholegrain._state.spec import CheckpointSpec
 
 
 def check_seed(method: str, seed: Any) -> int:
     """Return `seed` if it fits the permutation's 32 bits."""
-    try:
-        number = operator.index(seed)
-    except TypeError:
-        raise TypeError(f"`{method}` needs a whole number as seed, but got {seed!r}.") from None
+    number = whole_number("seed", seed, f"`{method}` needs a whole number as seed")
     if not 0 <= number < 2**32:
         raise ValueError(
             f"`{method}` needs a seed from 0 to 2**32 - 1, but got seed={seed}. A larger number can"
@@ -31,7 +27,7 @@ def check_seed(method: str, seed: Any) -> int:
 class ShuffleMapDataset(IndexTransform[T]):
     """Each epoch of the parent in another random order."""
 
-    _stage = Stage(fixed=("seed", "length"))
+    checkpoint = CheckpointSpec(fixed=("seed", "length"))
     is_random = True
 
     def __init__(self, parent: MapDataset[T], seed: int | None) -> None:
@@ -78,7 +74,7 @@ class WindowShuffleMapDataset(IndexTransform[T]):
         seed: The seed of the first window; each further one has the next.
     """
 
-    _stage = Stage(fixed=("window_size", "seed", "length"))
+    checkpoint = CheckpointSpec(fixed=("window_size", "seed", "length"))
     is_random = True
 
     def __init__(self, parent: MapDataset[T], *, window_size: int, seed: int) -> None:

@@ -1,17 +1,17 @@
 """Part of a dataset."""
 
 import builtins
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from wholegrain._core.types import IndexT, Indices, NDArray, T
+from wholegrain._core.whole_number import whole_number
 from wholegrain._graph.chunks import read_singly
 from wholegrain._graph.kinds import IndexTransform
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.stage import Stage
+from wholegrain._state.spec import CheckpointSpec
 
 
 class _PartMapDataset(IndexTransform[T]):
@@ -46,7 +46,7 @@ class SliceMapDataset(_PartMapDataset[T]):
     epoch upstream stays reseeded.
     """
 
-    _stage = Stage(fixed=("start", "step"), free=("stop",))
+    checkpoint = CheckpointSpec(fixed=("start", "step"), free=("stop",))
 
     is_share = False
     """Whether it is what one of several workers reads: errors count elements as the whole does."""
@@ -82,7 +82,7 @@ class IndexedMapDataset(_PartMapDataset[T]):
     Negative indices do not count from the end: they address epochs before the first one.
     """
 
-    _stage = Stage(fixed=("indices",))
+    checkpoint = CheckpointSpec(fixed=("indices",))
 
     def __init__(self, parent: MapDataset[T], indices: Any) -> None:
         super().__init__(parent)
@@ -123,9 +123,4 @@ def _as_indices(indices: Any) -> Indices:
 
 
 def _index(index: Any) -> int:
-    try:
-        return operator.index(index)
-    except TypeError:
-        raise TypeError(
-            f"`slice` takes whole numbers as indices, but one of them is {index!r}."
-        ) from None
+    return whole_number("index", index, "`slice` takes whole numbers as indices")

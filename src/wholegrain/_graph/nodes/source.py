@@ -11,14 +11,14 @@ from wholegrain._graph.chunks import read_bulk, read_singly
 from wholegrain._graph.given_sources import check_source
 from wholegrain._graph.kinds import MapNode
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.stage import Stage
+from wholegrain._state.spec import CheckpointSpec
 from wholegrain.options import ReadOptions
 
 
 class SourceMapDataset(MapNode[T]):
     """The elements of a source, epoch after epoch."""
 
-    _stage = Stage(fixed=("source",))
+    checkpoint = CheckpointSpec(fixed=("source",))
 
     def __init__(self, source: Any) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ def read_many(source: Any, positions: Indices, stage: Any, indices: Indices) -> 
 class RangeMapDataset(MapNode[int]):
     """The integers of a Python range."""
 
-    _stage = Stage(fixed=("start", "stop", "step"))
+    checkpoint = CheckpointSpec(fixed=("start", "stop", "step"))
 
     def __init__(self, start: int, stop: int | None = None, step: int = 1) -> None:
         super().__init__()

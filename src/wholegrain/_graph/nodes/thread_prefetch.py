@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-from wholegrain._core.types import T
-from wholegrain._graph.iterator import DatasetIterator
+import weakref
+from typing import Any
+
+from wholegrain._core.tracebacks import keep_user_frames
+from wholegrain._core.types import State, T
+from wholegrain._core.whole_number import whole_count
+from wholegrain._graph.iterator import (
+    DatasetIterator,
+    StageIterator,
+    check_state_of,
+    closed_error,
+    go_to_state_of,
+)
 from wholegrain._graph.kinds import AnyDataset, OneParentIterNode
-from wholegrain._graph.stage import Stage
-from wholegrain._graph.thread_iterator import ThreadPrefetchDatasetIterator, checked_buffer_size
+from wholegrain._read.background import QUICK_SECONDS, Background
+from wholegrain._read.waiting import Probe
+from wholegrain._state.place import KeptPlace
+from wholegrain._state.spec import CheckpointSpec
+
+# After so many elements it is judged whether they are worth a thread; later on more seldom.
+_FIRST_STEPS, _MOST_STEPS = 16, 4096
+
+# So many slow ones in a row are no accident.
+_SLOW_LOOKS = 2
 
 
 class ThreadPrefetchIterDataset(OneParentIterNode[T]):
@@ -17,7 +36,7 @@ class ThreadPrefetchIterDataset(OneParentIterNode[T]):
         prefetch_buffer_size: How many finished elements may wait; 0 does nothing.
     """
 
-    _stage = Stage(free=("prefetch_buffer_size",), position="parent")
+    checkpoint = CheckpointSpec(free=("prefetch_buffer_size",), position="parent")
 
     def __init__(self, parent: AnyDataset[T], *, prefetch_buffer_size: int) -> None:
         super().__init__(parent)
@@ -28,3 +47,273 @@ class ThreadPrefetchIterDataset(OneParentIterNode[T]):
 
     def __str__(self) -> str:
         return f"ThreadPrefetchIterDataset(prefetch_buffer_size={self._prefetch_buffer_size})"
+
+
+def run_ahead(iterator: DatasetIterator[T], buffer_size: int) -> DatasetIterator[T]:
+    """Return an iterator of the same elements that a thread runs ahead from where it stands."""
+    if type(iterator) is ThreadPrefetchDatasetIterator:
+        iterator.run_ahead_by(buffer_size)
+        return iterator
+    return ThreadPrefetchDatasetIterator(iterator, buffer_size).not_from_start()
+
+
+def checked_buffer_size(size: int) -> int:
+    """Return the size of a buffer, or refuse it."""
+    size = whole_count("prefetch_buffer_size", size)
+    if size < 0:
+        raise ValueError(
+            f"`prefetch_buffer_size` cannot be negative, but got {size}. 0 switches it off."
+        )
+    return size
+
+
+class ThreadPrefetchDatasetIterator(KeptPlace, StageIterator[T]):
+    """A position in what a thread runs ahead: that of the last element handed out.
+
+    Where elements turn out to be so quick that handing them over costs more than making them, the
+    thread ends, and the consumer makes them for itself until they are slow again.
+
+    Args:
+        parent: An iterator; besides a DatasetIterator anything with `__next__`, `get_state` and
+            `set_state` will do.
+        prefetch_buffer_size: How many finished elements may wait; 0 does nothing.
+    """
+
+    keeps_time = True
+    closes_when_dropped = False  # It would wait for its thread.
+
+    _state = KeptPlace.kept_state  # Of the last element handed out; None if the parent's is it.
+
+    def __init__(self, parent: Any, prefetch_buffer_size: int) -> None:
+        super().__init__((parent,))
+        prefetch_buffer_size = checked_buffer_size(prefetch_buffer_size)
+        self.parent = parent
+        self._buffer_size = prefetch_buffer_size
+        self._keeps_state = getattr(parent, "moves_at_end", True)
+        self._background: Background | None = None
+        self._finalizer: weakref.finalize[Any, Any] | None = None
+        self._state = None
+        self._count = 0
+        self._count_is_known = True
+        self._closed = False
+        # Looks at elements now and then while they are quick, and made without a thread.
+        self._probe: Probe | None = None
+        self._slow_looks = 0
+        self._steps_to_judge = _FIRST_STEPS
+
+    def __next__(self) -> T:
+        try:
+            background = self._background
+            if background is None:
+                if self._closed:
+                    raise closed_error()
+                if not self._buffer_size:
+                    return self._next_of_parent()
+                if self._probe is not None:
+                    return self._next_here(self._probe)
+                background = self._start()
+            if background.results or self.observed is None:
+                got = background.take()
+            else:
+                with self.observed.waiting(self):
+                    got = background.take()
+            if got is None:
+                return self._next_here(self._without_thread())
+            element, state = got
+            error = Background.error_of(element)
+            if error is not None:
+                self._stop()
+                if not isinstance(error, StopIteration):
+                    self._state = state  # Behind the element that failed.
+                    self._count += 1
+                try:
+                    raise error
+                finally:
+                    # The error knows this frame: it must not know the error, or neither goes.
+                    del error, element
+            self._state = state
+            self._count += 1
+            return element  # type: ignore[no-any-return]
+        except Exception as error:
+            if self._closed:  # By another thread, in the middle of this.
+                raise closed_error() from None
+            keep_user_frames(error)
+            raise
+
+    def take(self, count: int) -> list[T]:
+        parent_take = getattr(self.parent, "take", None)
+        if self._closed or self._background is not None or parent_take is None:
+            return self._take_ready(count)
+        probe = self._probe
+        if probe is None and self._buffer_size:
+            return self._take_ready(count)
+        before = self.parent.get_state() if self._keeps_state else None
+        looks = probe is not None and probe.due()
+        if probe is not None and looks:
+            probe.begin()
+        try:
+            elements: list[T] = parent_take(count)
+        except Exception:
+            self._state = None
+            self._count += 1
+            raise
+        if probe is not None and looks:
+            self._judge(probe, len(elements))
+        self._state = None if elements else before
+        self._count += len(elements)
+        return elements
+
+    def _take_ready(self, count: int) -> list[T]:
+        """Take the next element, and those after it that are ready."""
+        elements = super().take(count)
+        background = self._background
+        if background is None or not elements:
+            return elements
+        results = background.results
+        while len(elements) < count and results and Background.error_of(results[0][0]) is None:
+            got = background.take()
+            if got is None:
+                break
+            element, self._state = got
+            self._count += 1
+            elements.append(element)
+        return elements
+
+    def _without_thread(self) -> Probe:
+        """Go on without a thread, which has found elements to be quick and has ended."""
+        self._stop()
+        if not self._keeps_state:
+            self._state = None
+        self._probe, self._slow_looks = Probe(), 0
+        return self._probe
+
+    def _next_here(self, probe: Probe) -> T:
+        if not probe.due():
+            return self._next_of_parent()
+        probe.begin()
+        element = self._next_of_parent()
+        self._judge(probe, 1)
+        return element
+
+    def _judge(self, probe: Probe, count: int) -> None:
+        """Go back to a thread if elements are not quick any more."""
+        if not probe.was_slow(count * QUICK_SECONDS):
+            self._slow_looks = 0
+            return
+        self._slow_looks += 1
+        if self._slow_looks == _SLOW_LOOKS:
+            self._probe = None
+            self._steps_to_judge = min(4 * self._steps_to_judge, _MOST_STEPS)
+
+    def _next_of_parent(self) -> T:
+        """Take an element without running ahead. The end leaves the state as it is."""
+        parent, keeps_state = self.parent, self._keeps_state
+        if keeps_state and self._state is None:
+            self._state = parent.get_state()
+        try:
+            element: T = next(parent)
+        except StopIteration:
+            raise
+        except Exception:
+            if keeps_state:
+                self._state = parent.get_state()
+            self._count += 1
+            raise
+        if keeps_state:
+            self._state = parent.get_state()
+        self._count += 1
+        return element
+
+    def _start(self) -> Background:
+        parent = self.parent
+        get_state = parent.get_state
+        if self._state is None:
+            # The one to give while nothing has been handed out.
+            self._state = get_state()
+
+        def step() -> tuple[Any, Any]:
+            return next(parent), get_state()
+
+        background = self._background = Background(
+            step, get_state, self._buffer_size, self._steps_to_judge
+        )
+        # The thread must not keep this iterator alive, nor outlive it.
+        self._finalizer = weakref.finalize(self, background.stop, wait=False)
+        self._finalizer.atexit = False
+        background.start()
+        if self._closed:  # By another thread, before there was something to stop.
+            self._stop()
+            raise closed_error()
+        return background
+
+    def _stop(self) -> None:
+        """Stop the thread and forget what it has ready."""
+        background, self._background = self._background, None
+        if background is not None:
+            background.stop()
+        finalizer, self._finalizer = self._finalizer, None
+        if finalizer is not None:
+            finalizer.detach()
+
+    def run_ahead_by(self, buffer_size: int) -> None:
+        """Run ahead from now on, if it did not before."""
+        self._buffer_size = self._buffer_size or buffer_size
+
+    def not_from_start(self) -> ThreadPrefetchDatasetIterator[T]:
+        """Note that the parent may have given elements before: it has to say how many."""
+        self._count_is_known = False
+        return self
+
+    def start_prefetch(self) -> None:
+        if self._closed:
+            raise closed_error()
+        if self._buffer_size and self._background is None and self._probe is None:
+            self._start()
+
+    def check_state(self, state: State) -> None:
+        check_state_of(self.parent, state)
+
+    def go_to(self, state: State) -> None:
+        self._stop()
+        go_to_state_of(self.parent, state)
+        self._state = None
+        self._count_is_known = False
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._background is not None:
+            self._stop()
+        super().close()
+
+    def progress(self) -> Any:
+        return self._count
+
+    def _get_next_index(self) -> int:
+        if not self._count_is_known:
+            # The parent has to stand where the consumer does, to be asked.
+            state = self.get_state()
+            self._stop()
+            if self._state is not None:
+                self.parent.set_state(state)
+                self._state = None
+            self._count = self._ask_parent()._get_next_index()
+            self._count_is_known = True
+        return self._count
+
+    def _set_next_index(self, index: int) -> None:
+        self._stop()
+        self._state = None
+        self._ask_parent()._set_next_index(index)
+        self._count, self._count_is_known = index, True
+
+    def _ask_parent(self) -> DatasetIterator[Any]:
+        if not isinstance(self.parent, DatasetIterator):
+            raise ValueError(
+                f"{type(self.parent).__name__} is no DatasetIterator: its next index is not known."
+            )
+        return self.parent
+
+    def __str__(self) -> str:
+        return f"ThreadPrefetchDatasetIterator(prefetch_buffer_size={self._buffer_size})"

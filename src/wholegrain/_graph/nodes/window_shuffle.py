@@ -6,14 +6,14 @@ import operator
 import numpy as np
 
 from wholegrain._core.permute import shuffle_indices
-from wholegrain._core.place import KeptPlace
-from wholegrain._core.state import wrong_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count, whole_number
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import AnyDataset, OneParentIterNode
-from wholegrain._graph.stage import Stage
+from wholegrain._state.place import KeptPlace
+from wholegrain._state.spec import CheckpointSpec
+from wholegrain._state.validate import wrong_state
 
 
 class WindowShuffleIterDataset(OneParentIterNode[T]):
@@ -25,7 +25,7 @@ class WindowShuffleIterDataset(OneParentIterNode[T]):
         seed: The seed of the first window; each further one has the next.
     """
 
-    _stage = Stage(fixed=("window_size", "seed"), rereads=True)
+    checkpoint = CheckpointSpec(fixed=("window_size", "seed"), rereads=True)
     is_random = True
 
     def __init__(self, parent: AnyDataset[T], *, window_size: int, seed: int) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 from wholegrain._core.failure import PartlyFailed, is_failure
 from wholegrain._core.interruption import is_interruption
-from wholegrain._core.state import list_of, wrong_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, State, T
 from wholegrain._graph.iterator import (
@@ -17,7 +16,8 @@ from wholegrain._graph.iterator import (
 )
 from wholegrain._graph.kinds import AnyDataset, IterNode, MapNode, several
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.stage import Stage
+from wholegrain._state.spec import CheckpointSpec
+from wholegrain._state.validate import list_of, wrong_state
 
 
 class ZipMapDataset(MapNode[tuple[T, ...]]):
@@ -74,7 +74,7 @@ class ZipIterDataset(IterNode[tuple[T, ...]]):
         strict: Whether it is an error if they do not end together. If not, the shortest ends it.
     """
 
-    _stage = Stage(free=("strict",))
+    checkpoint = CheckpointSpec(free=("strict",))
 
     def __init__(self, parents: Sequence[AnyDataset[T]], *, strict: bool = True) -> None:
         super().__init__(several("ZipIterDataset", parents))

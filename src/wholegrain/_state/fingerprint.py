@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from wholegrain._graph import outline
-from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.stage import Stage
+from wholegrain._state.spec import CheckpointSpec
 
 VERSION = 1
 
@@ -63,7 +61,9 @@ def _stages(dataset: Any) -> list[dict[str, Any]]:
 
 def _described(dataset: Any) -> tuple[dict[str, Any], Sequence[Any]]:
     """Return the description of one stage, and the datasets that it reads from."""
-    stage: Stage = getattr(dataset, "_stage", Stage())
+    declared = getattr(dataset, "checkpoint", None)
+    # A dataset of the user's may mean something else by that name.
+    stage = declared if isinstance(declared, CheckpointSpec) else CheckpointSpec()
     parents = tuple(getattr(dataset, "parents", ()))
     described: dict[str, Any] = {"stage": stage.name or type(dataset).__name__}
     fixed = _settings(dataset, stage.fixed)
@@ -79,7 +79,7 @@ def _described(dataset: Any) -> tuple[dict[str, Any], Sequence[Any]]:
     if stage.rereads:
         described["rereads"] = True
     inputs = parents if stage.inputs is None else _attribute(dataset, stage.inputs)
-    if isinstance(inputs, MapDataset):
+    if hasattr(inputs, "parents"):  # A MapDataset whose elements are datasets.
         described["inputs"] = {"datasets": _stages(inputs)}
     elif stage.inputs is not None or len(parents) > 1:
         names = None if stage.names is None else _attribute(dataset, stage.names)
@@ -101,7 +101,7 @@ def _inputs(datasets: Sequence[Any], names: Sequence[str] | None) -> dict[str, A
 def _source_settings(dataset: Any) -> dict[str, Any]:
     """Return what tells one source from another, whoever wrote it."""
     settings: dict[str, Any] = {}
-    if isinstance(dataset, MapDataset):
+    if hasattr(type(dataset), "__len__"):
         settings["length"] = _length(dataset)
     if not type(dataset).__module__.startswith("wholegrain.") and _represents_itself(dataset):
         settings["repr"] = identity(dataset)
@@ -167,8 +167,9 @@ def identity(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"ndarray of {value.dtype}{list(value.shape[1:])}"
     kind: Any = type(value)
-    if kind.__repr__ is outline.Shown.__repr__:
-        return _short(outline.tree(value, outline.plain_label))  # Names of stages do not count.
+    plain_repr = getattr(kind, "_plain_repr", None)
+    if plain_repr is not None:
+        return _short(plain_repr(value))  # Names of stages do not count.
     return _short(repr(value)) if _represents_itself(value) else kind.__qualname__
 
 

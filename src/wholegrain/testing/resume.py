@@ -17,9 +17,9 @@ import numpy as np
 
 from wholegrain._core.difference import show
 from wholegrain._graph import epochs
-from wholegrain._graph.checks import END, assert_equal, saying
-from wholegrain._graph.saving import state_text
+from wholegrain._state.files import state_text
 from wholegrain._workers import set_up
+from wholegrain.testing.checks import END, assert_equal, saying
 
 _JOB, _ANSWER, _LOG = "job", "answer", "log"
 
@@ -27,7 +27,7 @@ _JOB, _ANSWER, _LOG = "job", "answer", "log"
 _PROGRAM = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[2])
-from wholegrain._graph.resume_check import answer
+from wholegrain.testing.resume import answer
 answer(sys.argv[1])
 """
 

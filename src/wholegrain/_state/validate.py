@@ -133,38 +133,3 @@ def shortened(value: Any) -> str:
     except (RecursionError, ValueError):  # Nested too deeply, or a number of too many digits.
         return f"a {type(value).__name__} that is too large to show"
     return text if len(text) <= 300 else f"{text[:300]}..."
-
-
-def joined(state: Any) -> Any:
-    """Return the state of one iterator that has read what the workers of `state` have read.
-
-    That is possible where they take turns at reading and have read a beginning of the data
-    together. Otherwise `state` comes back as it is.
-    """
-    workers = state.get("iterators_in_use_states") if isinstance(state, Mapping) else None
-    if not isinstance(workers, (list, tuple)) or not workers:
-        return state
-    if not all(isinstance(worker, Mapping) for worker in workers):
-        return state
-    keys = {frozenset(worker) for worker in workers}
-    if keys == {frozenset({"next_index"})}:
-        counts = [worker["next_index"] for worker in workers]
-        if not all(map(is_whole_number, counts)):
-            return state
-        count = sum(counts)
-        in_turn = [-(-(count - worker) // len(counts)) for worker in range(len(counts))]
-        return {"next_index": count} if counts == in_turn else state
-    if keys == {frozenset({"parent", "index_for_rng"})}:
-        parents = {"iterators_in_use_states": [worker["parent"] for worker in workers]}
-        parent = joined(parents)
-        drawn = [worker["index_for_rng"] for worker in workers]
-        if parent is not parents and all(map(is_whole_number, drawn)):
-            return {"parent": parent, "index_for_rng": sum(drawn)}
-    return state
-
-
-def as_plain(value: Any) -> Any:
-    """Return a state's value as Python's own: numpy numbers come back from some checkpoints."""
-    if isinstance(value, np.generic):
-        return value.item()
-    return value

@@ -1,52 +1,29 @@
-"""Checks for datasets and sources, your own included: call them from your tests.
-
-Each check reads a dataset in every way in which training may read it, and raises an
-`AssertionError` where two ways give different elements. The message names the step, what was
-expected there and what was found.
-
-Example:
-    >>> from wholegrain import testing
-    >>> testing.check_source(MyDataSource("train"))
-    >>> testing.check_map_dataset(MyMapDataset("train").shuffle(seed=1))
-    >>> testing.check_iter_dataset(MyIterDataset("train").batch(8))
-    >>> testing.check_resume(training_pipeline())
-"""
+"""Checks for datasets: however they are read and restored, the elements are the same."""
 
 import copy
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
-from wholegrain._core.difference import difference
-from wholegrain._graph.checks import (
+from wholegrain._graph.iter_dataset import IterDataset
+from wholegrain._graph.map_dataset import MapDataset
+from wholegrain.options import ReadOptions
+from wholegrain.testing.checks import (
     END,
     assert_end,
     assert_equal,
-    assert_equal_output_after_checkpoint,
     assert_len,
     check_restored,
+    checked_length,
+    groups_of,
     next_element,
     opened,
     saying,
+    some_positions,
 )
-from wholegrain._graph.iter_dataset import IterDataset
-from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.resume_check import check_resume
-from wholegrain.options import ReadOptions
-
-__all__ = [
-    "assert_equal_output_after_checkpoint",
-    "check_iter_dataset",
-    "check_map_dataset",
-    "check_resume",
-    "check_source",
-    "difference",
-]
 
 # An infinite dataset has sys.maxsize elements. Nobody gets to its end, nor to its next epoch.
 _OUT_OF_REACH = 2**53
@@ -82,9 +59,9 @@ def check_map_dataset(
     Example:
         >>> check_map_dataset(wholegrain.MapDataset.range(10).shuffle(seed=1).batch(3))
     """
-    length = _checked_length(ds, "dataset")
+    length = checked_length(ds, "dataset")
     rng = np.random.default_rng(seed)
-    positions = _positions(min(length, _OUT_OF_REACH), max_elements, rng)
+    positions = some_positions(min(length, _OUT_OF_REACH), max_elements, rng)
     indices = [
         epoch * length + position
         for epoch in range(epochs if length < _OUT_OF_REACH else 1)
@@ -99,7 +76,7 @@ def check_map_dataset(
             again = ds[index]
         assert_equal(elements[index], again, f"ds[{index}], read a second time")
 
-    for chunk in _chunks(indices, chunk_sizes, rng):
+    for chunk in groups_of(indices, chunk_sizes, rng):
         with saying(f"ds.getitems({chunk}) failed"):
             found = ds.getitems(np.array(chunk, dtype=np.int64))
         assert_len(len(chunk), found, f"ds.getitems({chunk})")
@@ -169,7 +146,7 @@ def check_iter_dataset(
     _check_other_runs(ds, elements, states)
 
     rng = np.random.default_rng(seed)
-    for step in _positions(len(states), max_restores, rng):
+    for step in some_positions(len(states), max_restores, rng):
         # The state after the last element, and the one after the end, have nothing behind them.
         expected = elements[step:]
         state = states[step]
@@ -247,102 +224,3 @@ def _check_other_runs(ds: IterDataset[Any], elements: list[Any], states: list[An
                 step -= 1
                 what += ", and put_back(1),"
             assert_equal(states[step], it.get_state(), f"The state after {what}")
-
-
-def check_source(
-    source: Any,
-    *,
-    max_elements: int = 64,
-    num_threads: int = 4,
-    seed: int = 0,
-) -> None:
-    """Check that a data source can be read from threads and processes.
-
-    Every index from 0 to `len(source) - 1` has to be readable and to give the same element each
-    time: one by one, many at once if the source has `__getitems__` or `_getitems`, from several
-    threads, and from a copy that was pickled as it is for worker processes.
-
-    Args:
-        source: What would be passed to `MapDataset.source` or to a `DataLoader`.
-        max_elements: Of a longer source only so many elements are read.
-        num_threads: How many threads read at once.
-        seed: Chooses orders and elements.
-
-    Raises:
-        AssertionError: If two reads of one element differ, or one of them fails.
-
-    Example:
-        >>> check_source([1, 2, 3])
-    """
-    length = _checked_length(source, "source")
-    rng = np.random.default_rng(seed)
-    indices = _positions(length, max_elements, rng)
-    elements = {}
-    for index in indices:
-        with saying(f"source[{index}] could not be read, of {length}"):
-            elements[index] = source[index]
-    for index in reversed(indices):
-        with saying(f"source[{index}] could not be read a second time"):
-            again = source[index]
-        assert_equal(elements[index], again, f"source[{index}], read a second time")
-
-    for name in ("__getitems__", "_getitems"):
-        read_many = getattr(source, name, None)
-        if read_many is None:
-            continue
-        for chunk in _chunks(indices, (1, 2, 7), rng):
-            with saying(f"source.{name}({chunk}) failed"):
-                found = read_many(chunk)
-            assert_len(len(chunk), found, f"source.{name}({chunk})")
-            for place, index in enumerate(chunk):
-                what = f"source.{name}({chunk})[{place}], the element at index {index}"
-                assert_equal(elements[index], found[place], what)
-
-    with saying("The source cannot be pickled, which worker processes need"):
-        unpickled = cloudpickle.loads(cloudpickle.dumps(source))
-    assert_equal(length, len(unpickled), "len() of the source after pickling")
-    for index in indices:
-        with saying(f"source[{index}] could not be read after pickling"):
-            found = unpickled[index]
-        assert_equal(elements[index], found, f"source[{index}], after pickling")
-
-    def read_in_thread(thread: int) -> None:
-        start = thread * len(indices) // num_threads
-        for index in [*indices[start:], *indices[:start]]:
-            with saying(f"source[{index}] could not be read from {num_threads} threads at once"):
-                element = source[index]
-            what = f"source[{index}], read from {num_threads} threads at once"
-            assert_equal(elements[index], element, what)
-
-    with ThreadPoolExecutor(num_threads) as pool:
-        list(pool.map(read_in_thread, range(num_threads)))
-
-
-def _checked_length(sized: Any, name: str) -> int:
-    with saying(f"len() of the {name} failed"):
-        length, again = len(sized), len(sized)
-    assert_equal(length, again, f"len() of the {name}, asked a second time")
-    return length
-
-
-def _positions(length: int, limit: int, rng: np.random.Generator) -> list[int]:
-    """Return up to `limit` of the positions 0 to `length - 1`, in order, with both ends."""
-    if length <= limit:
-        return list(range(length))
-    ends = limit // 3
-    between = rng.integers(ends, length - ends, size=limit - 2 * ends).tolist()
-    return sorted({*range(ends), *between, *range(length - ends, length)})
-
-
-def _chunks(
-    indices: list[int], sizes: Iterable[int], rng: np.random.Generator
-) -> Iterator[list[int]]:
-    """Yield groups of indices: in order, backwards, mixed, with repetitions, and all."""
-    mixed = [indices[i] for i in rng.permutation(len(indices))]
-    repeating = [indices[i] for i in rng.integers(max(1, len(indices)), size=len(indices))]
-    for order in (indices, indices[::-1], mixed, repeating):
-        if order:
-            yield order
-        for size in sizes:
-            for start in range(0, len(order), size):
-                yield order[start : start + size]

@@ -1,10 +1,10 @@
-"""What transformations have to do with positions."""
+"""What a saved position depends on, as a transformation declares it."""
 
 from typing import Literal, NamedTuple
 
 
-class Stage(NamedTuple):
-    """Says what a checkpoint has to know of a dataset's class, as its attribute `_stage`.
+class CheckpointSpec(NamedTuple):
+    """What a checkpoint has to know of a dataset's class, in the class attribute `checkpoint`.
 
     Settings are named as the attributes that hold them, without the underscore.
 
@@ -28,21 +28,3 @@ class Stage(NamedTuple):
     rereads: bool = False
     inputs: str | None = None
     names: str | None = None
-
-
-class Step(NamedTuple):
-    """What one stage does to positions.
-
-    A class of datasets says so in its attribute `_step`, or None if an instance does not have one.
-
-    Args:
-        size: How many of the parent's elements make one.
-        drop_remainder: Whether fewer of them, at the end, make none.
-        counter: Under which name its state counts its elements, beside that of the parent.
-        limit: How many elements there are at most.
-    """
-
-    size: int = 1
-    drop_remainder: bool = False
-    counter: str | None = None
-    limit: int | None = None

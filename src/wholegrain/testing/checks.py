@@ -3,7 +3,7 @@
 import contextlib
 import copy
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -186,3 +186,34 @@ def _as_json(state: Any) -> Any:
         return json.loads(json.dumps(state))
     except (TypeError, ValueError):
         return state
+
+
+def checked_length(sized: Any, name: str) -> int:
+    """Return the length of a dataset or source, which has to be the same when asked again."""
+    with saying(f"len() of the {name} failed"):
+        length, again = len(sized), len(sized)
+    assert_equal(length, again, f"len() of the {name}, asked a second time")
+    return length
+
+
+def some_positions(length: int, limit: int, rng: np.random.Generator) -> list[int]:
+    """Return up to `limit` of the positions 0 to `length - 1`, in order, with both ends."""
+    if length <= limit:
+        return list(range(length))
+    ends = limit // 3
+    between = rng.integers(ends, length - ends, size=limit - 2 * ends).tolist()
+    return sorted({*range(ends), *between, *range(length - ends, length)})
+
+
+def groups_of(
+    indices: list[int], sizes: Iterable[int], rng: np.random.Generator
+) -> Iterator[list[int]]:
+    """Yield groups of indices: in order, backwards, mixed, with repetitions, and all."""
+    mixed = [indices[i] for i in rng.permutation(len(indices))]
+    repeating = [indices[i] for i in rng.integers(max(1, len(indices)), size=len(indices))]
+    for order in (indices, indices[::-1], mixed, repeating):
+        if order:
+            yield order
+        for size in sizes:
+            for start in range(0, len(order), size):
+                yield order[start : start + size]

@@ -7,8 +7,8 @@ the same classes can be had in C, where no bytecode runs for a state.
 from typing import TYPE_CHECKING, Any
 
 from wholegrain._core import native
-from wholegrain._core.state import copy_state
 from wholegrain._core.types import State
+from wholegrain._state.validate import copy_state
 
 
 class PythonChunkPlace:

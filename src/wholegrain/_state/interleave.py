@@ -1,9 +1,10 @@
-"""What a state of datasets that are read in turn has to look like."""
+"""The state of datasets that are read in turn: how it is made, and how it is checked."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from wholegrain._core.state import (
+from wholegrain._core.types import State
+from wholegrain._state.validate import (
     WrongStateError,
     is_flag,
     is_whole_number,
@@ -12,6 +13,40 @@ from wholegrain._core.state import (
     shortened,
     wrong_state,
 )
+
+
+def interleave_state(
+    next_slot: int,
+    next_dataset: int,
+    numbers: list[int],
+    states: list[Any],
+    exhausted: list[int],
+    future_states: dict[int, Any] | None = None,
+    ended_datasets: list[int] | None = None,
+) -> State:
+    """Return a state with Grain's keys.
+
+    Args:
+        next_slot: Whose turn it is.
+        next_dataset: The next dataset to open.
+        numbers: Which dataset each slot has, or had last.
+        states: The state of each.
+        exhausted: For each, 1 if it has ended and no other takes its place.
+        future_states: Where datasets that are still to be opened start.
+        ended_datasets: Those which are not to be opened. Grain does not have it, so it is left
+            out where there are none.
+    """
+    state: State = {
+        "next_index_in_cycle": next_slot,
+        "next_index_in_datasets": next_dataset,
+        "iterators_in_use_indices": numbers,
+        "iterators_in_use_states": states,
+        "exhausted": exhausted,
+        "future_states": future_states or {},
+    }
+    if ended_datasets:
+        state["ended_datasets"] = ended_datasets
+    return state
 
 
 def checked(

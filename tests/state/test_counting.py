@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 import wholegrain as wg
-from wholegrain._graph.positions import CountedStates
+from wholegrain._state.counting import CountedStates
 from wholegrain.experimental import LimitIterDataset
 
 

@@ -1,0 +1,1 @@
+"""Positions as data: how states look, how they are counted, shared out, described and saved."""

@@ -1,0 +1,140 @@
+"""Positions that follow from a number of elements, without reading any of them.
+
+There are two kinds. Where every element read gives one element (`is_one_to_one`), how many were
+read says everything, whatever the number of workers: `workers` shares such states out. And there
+are pipelines without workers in which the state a number of elements further on is a matter of
+arithmetic (`CountedStates`): those, and batches of them, limits, and what counts its elements.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from wholegrain._core.types import State
+
+
+class CountingRule(NamedTuple):
+    """What one stage does to positions, in the class attribute `counting`.
+
+    It may be a property, which is None where an instance has no such rule. Subclasses do not
+    inherit it, because they may do something else.
+
+    Args:
+        size: How many of the parent's elements make one.
+        drop_remainder: Whether fewer of them, at the end, make none.
+        counter: Under which name its state counts its elements, beside that of the parent.
+        limit: How many elements there are at most.
+    """
+
+    size: int = 1
+    drop_remainder: bool = False
+    counter: str | None = None
+    limit: int | None = None
+
+
+_SAME = CountingRule()
+_DRAWS = CountingRule(counter="index_for_rng")
+
+
+def is_one_to_one(dataset: Any) -> bool:
+    """Whether every position read gives one element, so that their count is the whole state."""
+    while not _is_bridge(dataset):
+        if _own_rule(dataset) not in (_SAME, _DRAWS):
+            return False
+        dataset = dataset.parents[0]
+    return bool(dataset.gives_all)
+
+
+class UncountableError(ValueError):
+    """A position of the pipeline does not follow from the number of elements."""
+
+
+class CountedStates:
+    """The states of a pipeline, by arithmetic.
+
+    Args:
+        dataset: The pipeline, without workers.
+
+    Raises:
+        UncountableError: If some stage makes that impossible.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        rules: list[CountingRule] = []
+        while not _is_bridge(dataset):
+            rules.append(_rule_of(dataset))
+            dataset = dataset.parents[0]
+        if not dataset.gives_all:
+            raise UncountableError(
+                "some elements are missing after `filter` or a flat map on a MapDataset, and how"
+                " many is not known before they are read"
+            )
+        self._rules = tuple(rules)
+        self._length = len(dataset.parents[0])
+
+    def left(self, state: State) -> int:
+        """Return how many elements follow after `state`."""
+        return self._left(state, 0)
+
+    def _left(self, state: State, depth: int) -> int:
+        if depth == len(self._rules):
+            return max(0, self._length - int(state["next_index"]))
+        rule = self._rules[depth]
+        parent_left = self._left(state if rule.counter is None else state["parent"], depth + 1)
+        rounded = parent_left if rule.drop_remainder else parent_left + rule.size - 1
+        left = rounded // rule.size
+        if rule.limit is not None and rule.counter is not None:
+            left = min(left, max(0, rule.limit - int(state[rule.counter])))
+        return left
+
+    def after(self, state: State, count: int) -> State:
+        """Return the state that many elements after `state`; there have to be so many."""
+        return self._after(state, count, 0, ended=False)
+
+    def _after(self, state: State, count: int, depth: int, ended: bool) -> State:
+        # `ended`: one element more was asked for, and there was none.
+        if depth == len(self._rules):
+            index = int(state["next_index"])
+            return {"next_index": max(index, self._length) if ended else index + count}
+        rule = self._rules[depth]
+        parent = state if rule.counter is None else state["parent"]
+        count_below = count
+        if rule.limit is not None and rule.counter is not None:
+            # After as many as there may be it asks for no more.
+            ended = ended and int(state[rule.counter]) + count < rule.limit
+        if rule.size > 1:
+            left = self._left(parent, depth + 1)
+            ended = ended or count * rule.size > left
+            count_below = left if ended else count * rule.size
+        after = self._after(parent, count_below, depth + 1, ended)
+        if rule.counter is None:
+            return after
+        return {"parent": after, rule.counter: int(state[rule.counter]) + count}
+
+
+def read_until(state: State) -> int:
+    """Return how far the MapDataset is read when the pipeline has `state`."""
+    while "parent" in state:
+        state = state["parent"]
+    return int(state["next_index"])
+
+
+def _rule_of(dataset: Any) -> CountingRule:
+    rule = _own_rule(dataset)
+    if rule is None:
+        raise UncountableError(
+            f"behind {dataset}, where an element comes from is not known before those in front of"
+            " it are read"
+        )
+    return rule
+
+
+def _own_rule(dataset: Any) -> CountingRule | None:
+    # Of the class itself: what a subclass does may be something else.
+    rule = dataset.counting if "counting" in vars(type(dataset)) else None
+    return rule if isinstance(rule, CountingRule) else None
+
+
+def _is_bridge(dataset: Any) -> bool:
+    """Whether a dataset reads a MapDataset in order: a position there is an index."""
+    return getattr(type(dataset), "is_bridge", False) is True

@@ -1,0 +1,303 @@
+"""Checkpoint files: one writer and one reader, for `save` and `load` and for Orbax's handler.
+
+Each process writes `process_<index>-of-<count>.json` with its state and `pipeline_...json` with a
+description of its pipeline; an iterator whose datasets can be dealt out anew also writes
+`shard_state_<number>.json` for each of them. The names, but for the description, are Grain's.
+"""
+
+import collections
+import contextlib
+import functools
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wholegrain._state.pipeline_file import check_pipeline, description
+from wholegrain.sharding import jax_process
+
+_PROCESS_FILE = re.compile(r"process_(\d+)-of-(\d+)\.json$")
+_PIPELINE_FILE = re.compile(r"pipeline_\d+-of-\d+\.json$")
+_SHARD_FILE = re.compile(r"shard_state_(\d+)\.json$")
+
+_BARRIER_TIMEOUT_S = 600
+
+# How often a path was written: names of barriers are used once.
+_times_written: collections.Counter[str] = collections.Counter()
+
+
+# Saving.
+
+
+def save(iterator: Any, directory: Any) -> None:
+    """Write the state of an iterator into `directory`, which exists."""
+    _write_all(_as_path(directory), _files_of(iterator))
+
+
+def save_later(iterator: Any, directory: Any) -> Coroutine[Any, Any, None]:
+    """Take the state now, and return a coroutine that writes it when `directory` was made.
+
+    This is how Orbax's newer interface asks for it.
+    """
+    return _write_when_made(_files_of(iterator), directory, _others_to_wait_for())
+
+
+async def _write_when_made(
+    files: Mapping[str, str], directory: Any, wait_for_others: Callable[[Any], None] | None
+) -> None:
+    import asyncio  # Takes long to import, and few need it.
+
+    path = await directory.await_creation()
+
+    def write() -> None:
+        _write_all(path, files)
+        if wait_for_others is not None:
+            wait_for_others(path)
+
+    await asyncio.to_thread(write)
+
+
+def _files_of(iterator: Any) -> dict[str, str]:
+    """Return the texts to write for an iterator, by file name."""
+    state = iterator.get_state()
+    text = state.decode() if isinstance(state, bytes) else state_text(state)
+    files = {_own_name(): text}
+    if _has_shards(iterator):
+        for number, shard in iterator.get_shard_states().items():
+            files[f"shard_state_{number}.json"] = state_text(shard)
+    about = description(iterator)
+    return files if about is None else files | {_own_name("pipeline"): about}
+
+
+def state_text(state: Any) -> str:
+    """Return the text of a state file."""
+    return json.dumps(state, indent=4, default=_encode)
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise TypeError(
+        f"An iterator state holds a {type(value).__name__}, which JSON cannot: {value!r}."
+    )
+
+
+def _own_name(kind: str = "process") -> str:
+    """Return the name of a file of this process."""
+    index, count = jax_process()
+    return f"{kind}_{index}-of-{count}.json"
+
+
+def _has_shards(iterator: Any) -> bool:
+    return bool(getattr(iterator, "has_shard_states", False))
+
+
+def _write_all(directory: Any, files: Mapping[str, str]) -> None:
+    """Write files so that each is there whole, or the one of before, whatever happens meanwhile."""
+    if not isinstance(directory, Path):
+        # Orbax's: it moves the directory to its place when all is written.
+        for name, text in files.items():
+            (directory / name).write_text(text)
+        return
+    parts = {directory / f".{name}.{os.getpid()}": directory / name for name in files}
+    try:
+        for part, path in parts.items():
+            with open(part, "w", encoding="utf-8") as file:
+                file.write(files[path.name])
+                file.flush()
+                os.fsync(file.fileno())  # Before the name stands for it, also after a power cut.
+        for part, path in parts.items():
+            part.replace(path)
+    except BaseException as error:
+        for part in parts:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.add_note(f"The iterator could not be saved in {directory}.")
+        raise
+    _sync_directory(directory)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Have the names in a directory written, where the file system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _others_to_wait_for() -> Callable[[Any], None] | None:
+    """Return a function that waits until all processes have called it with the same path.
+
+    Orbax's newer interface moves a checkpoint to its place when the first process has written:
+    what the others write later would be lost. So those who write wait for each other. All
+    processes of the job take part, because Orbax does not say in public whether fewer save.
+
+    None if there is nobody to wait for.
+    """
+    if jax_process()[1] == 1 or "orbax.checkpoint" not in sys.modules:
+        return None
+    try:
+        from orbax.checkpoint import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
+            multihost,
+        )
+
+        wait = multihost.get_barrier_sync_fn()
+    except (ImportError, AttributeError) as error:
+        raise RuntimeError(
+            "The iterators of several processes cannot be saved together: this release of Orbax"
+            " lacks `multihost.get_barrier_sync_fn`, by which processes wait until all have"
+            " written. Save them by `CheckpointManager` with `CheckpointSave`, or install another"
+            " release of Orbax."
+        ) from error
+
+    def wait_for_others(path: Any) -> None:
+        _times_written[str(path)] += 1
+        key = f"wholegrain {path} {_times_written[str(path)]}"
+        wait(key=key, timeout_ms=_BARRIER_TIMEOUT_S * 1000)
+
+    return wait_for_others
+
+
+# Restoring.
+
+
+def restore(iterator: Any, directory: Any) -> None:
+    """Bring an iterator to the state in `directory`, which may be that of other processes."""
+    _read(iterator, _as_path(directory))()
+    iterator.start_prefetch()
+
+
+async def restore_later(iterator: Any, directory: Any) -> None:
+    """Do the same when it is awaited, and read the files in a thread."""
+    import asyncio
+
+    go_there = await asyncio.to_thread(_read, iterator, _as_path(directory))
+    go_there()
+    iterator.start_prefetch()
+
+
+def _read(iterator: Any, directory: Any) -> Callable[[], None]:
+    """Read what restores an iterator, and return a function that does."""
+    shards = _shard_states(directory, iterator)
+    state = _read_json(_own_file(directory, iterator)) if shards is None else None
+    check_pipeline(iterator, directory, _pipeline_file_in(directory, iterator))
+    if shards is not None:
+        return functools.partial(iterator.set_shard_states, shards)
+    return functools.partial(_set_state, iterator, state, directory)
+
+
+def _as_path(directory: Any) -> Any:
+    """Return a directory as a path with `/`, `write_text` and `read_text`."""
+    if hasattr(directory, "write_text"):
+        return directory  # Orbax's own, which may be in a store.
+    if isinstance(directory, (str, os.PathLike)):
+        return Path(directory)
+    raise TypeError(f"`directory` has to be a path, but got {directory!r}.")
+
+
+def _read_json(file: Any) -> Any:
+    """Return the state in a file."""
+    try:
+        return json.loads(file.read_text())
+    except (ValueError, RecursionError, IsADirectoryError) as error:
+        raise ValueError(
+            f"File {file} is damaged: it is not the JSON of an iterator's state ({error}). Restore"
+            " another checkpoint."
+        ) from error
+
+
+def _names_in(directory: Any) -> list[str]:
+    """Return the names of the files in a directory; none if there is no such directory."""
+    try:
+        return sorted(path.name for path in directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _own_file(directory: Any, item: Any) -> Any:
+    """Return the file of this process."""
+    file = directory / _own_name()
+    if file.exists():
+        return file
+    states = [name for name in _names_in(directory) if _PROCESS_FILE.match(name)]
+    if states and getattr(item, "any_state_fits", False):
+        return directory / states[0]
+    raise _missing_file(file, directory)
+
+
+def _missing_file(file: Any, directory: Any) -> ValueError:
+    """Return the error for a process whose state is not there."""
+    states = [name for name in _names_in(directory) if _PROCESS_FILE.match(name)]
+    index, count = jax_process()
+    if not states:
+        found = "There is no iterator state in that directory: is it the item of another name?"
+    elif all(name.endswith(f"-of-{count}.json") for name in states):
+        found = (
+            f"There are {', '.join(states)}, but process {index} of {count} has not written there:"
+            " was it stopped before, or does it see another disk? Restore another checkpoint, or"
+            " make the file available to this process."
+        )
+    else:
+        found = (
+            f"There are {', '.join(states)}: the checkpoint was written by another number of"
+            f" processes, and this is process {index} of {count}. Restore with the same number, or"
+            " use an `ElasticIterator`."
+        )
+    return ValueError(f"File {file} does not exist. {found}")
+
+
+def _shard_states(directory: Any, item: Any) -> Mapping[int, Any] | None:
+    """Return the states of single datasets, where they were dealt out to other processes."""
+    if not _has_shards(item):
+        return None
+    names = _names_in(directory)
+    counts = [int(match[2]) for name in names if (match := _PROCESS_FILE.match(name))]
+    numbers = [int(match[1]) for name in names if (match := _SHARD_FILE.match(name))]
+    if _own_name() in names and max(counts) == jax_process()[1]:
+        return None
+    if not numbers:
+        return None  # Another kind of iterator was saved here, if any.
+    options = item.shard_options
+    shards: dict[int, Any] = {}
+    for number in range(options.shard_index, max(numbers) + 1, options.shard_count):
+        file = directory / f"shard_state_{number}.json"
+        if number not in numbers:
+            raise ValueError(
+                f"File {file} does not exist, though there are states of {len(numbers)} datasets in"
+                f" that directory, up to number {max(numbers)}. Did a process not finish writing?"
+            )
+        shards[number] = _read_json(file)
+    return shards
+
+
+def _pipeline_file_in(directory: Any, iterator: Any) -> Any:
+    """Return the file that describes the pipeline that wrote a checkpoint; None without one."""
+    file = directory / _own_name("pipeline")
+    if file.exists():
+        return file
+    if hasattr(iterator, "shard_options"):
+        # An elastic one describes the pipeline of all processes, however many there were.
+        found = (name for name in _names_in(directory) if _PIPELINE_FILE.match(name))
+        return next((directory / name for name in found), None)
+    return None
+
+
+def _set_state(item: Any, state: Any, directory: Any) -> None:
+    is_loader = isinstance(item.get_state(), bytes)
+    of_loader = isinstance(state, dict) and "last_seen_indices" in state
+    if of_loader and not is_loader:
+        raise ValueError(
+            f"The state in {directory} is that of a DataLoader's iterator, but it was to be"
+            f" restored into {type(item).__name__}, an iterator of a dataset."
+        )
+    item.set_state(json.dumps(state).encode() if is_loader else state)

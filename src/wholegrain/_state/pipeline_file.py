@@ -1,0 +1,84 @@
+"""The description of a pipeline that stands in its checkpoint, and what it is compared with."""
+
+import json
+import operator
+import warnings
+from typing import Any
+
+from wholegrain._core.config import config
+from wholegrain._core.log import logger
+from wholegrain._state.changes import compare
+from wholegrain._state.fingerprint import fingerprint
+
+
+def description(iterator: Any) -> str | None:
+    """Return the text that describes an iterator's pipeline; None if it is not known."""
+    if getattr(iterator, "opened_from", None) is None:
+        return None
+    try:
+        return json.dumps(fingerprint(iterator), indent=2)
+    except Exception as error:
+        # A `len` or `repr` of a user's: no reason to lose a checkpoint.
+        logger().warning("The checkpoint goes without a description of its pipeline: %r", error)
+        return None
+
+
+def check_pipeline(iterator: Any, directory: Any, file: Any) -> None:
+    """Compare an iterator's pipeline with the one that wrote the checkpoint in `directory`.
+
+    Args:
+        iterator: What is to be restored.
+        directory: The checkpoint.
+        file: The description in it; None if there is none, since Grain wrote it.
+
+    Raises:
+        ValueError: If the saved position has no meaning in the iterator's pipeline.
+    """
+    if file is None or getattr(iterator, "opened_from", None) is None or not config.check_pipeline:
+        return
+    own = _own_description(iterator)
+    if own is None:
+        return
+    try:
+        saved = json.loads(file.read_text())
+        is_later = operator.index(saved["version"]) > own["version"]
+        changes = None if is_later else compare(saved, own)
+    except Exception as error:
+        raise ValueError(
+            f"File {file} is damaged: it is not the description of a pipeline ({error!r}). Restore"
+            " another checkpoint; or delete the file, if the pipeline is the same."
+        ) from error
+    if changes is None:
+        _warn_unchecked(f"{file} cannot be read, because a later release wrote it")
+        return
+    if changes.breaking:
+        raise ValueError(
+            f"The checkpoint in {directory} is of another pipeline: its position has no meaning in"
+            f" this one.{_listed(changes.breaking)}\nRestore it with the pipeline that wrote it,"
+            f" which {file} describes. To go to that position all the same, call"
+            " `wholegrain.config.update('check_pipeline', False)` first."
+        )
+    if changes.harmless:
+        warnings.warn(
+            f"The pipeline is not quite the one that wrote the checkpoint in {directory}. The"
+            f" position keeps its meaning.{_listed(changes.harmless)}",
+            stacklevel=3,
+        )
+
+
+def _own_description(iterator: Any) -> Any:
+    try:
+        return fingerprint(iterator)
+    except Exception as error:  # A `len` or `repr` of a user's.
+        _warn_unchecked(f"it cannot be described ({error!r})")
+        return None
+
+
+def _warn_unchecked(reason: str) -> None:
+    warnings.warn(
+        f"Whether the checkpoint belongs to this pipeline was not checked: {reason}.", stacklevel=4
+    )
+
+
+def _listed(changes: list[str]) -> str:
+    return "".join(f"\n  - {change}" for change in changes)
