@@ -14,7 +14,6 @@ native = Extension(
         "src/wholegrain/_core/_native_columns.c",
         "src/wholegrain/_core/_native_copy.c",
         "src/wholegrain/_core/_native_rows.c",
-        "src/wholegrain/_core/_native_states.c",
         "src/wholegrain/_core/_native_tfrecord.c",
         "src/wholegrain/_core/_native_walk.c",
     ],

@@ -848,7 +848,6 @@ static PyMethodDef methods[] = {
 int add_columns(PyObject *module);  /* in `_native_columns.c` */
 int add_copy(PyObject *module);     /* in `_native_copy.c` */
 int add_rows(PyObject *module);     /* in `_native_rows.c` */
-int add_states(PyObject *module);   /* in `_native_states.c` */
 int add_tfrecord(PyObject *module); /* in `_native_tfrecord.c` */
 int add_walk(PyObject *module);     /* in `_native_walk.c` */
 
@@ -862,7 +861,7 @@ exec_module(PyObject *module)
     Py_DECREF(bins);
     if (failed || add_columns(module) || add_copy(module) || add_rows(module))
         return -1;
-    return add_states(module) || add_tfrecord(module) || add_walk(module) ? -1 : 0;
+    return add_tfrecord(module) || add_walk(module) ? -1 : 0;
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, exec_module}, {0, NULL}};

@@ -64,14 +64,6 @@ class NativeLibrary(Protocol):
         self, offsets: Any, content: Any, start: int, stop: int, is_wide: bool, is_text: bool, /
     ) -> Iterator[Any]: ...
 
-    @property
-    def ChunkPlace(self) -> type: ...
-
-    @property
-    def KeptPlace(self) -> type: ...
-
-    def copy_state(self, state: Any, /) -> Any: ...
-
     def Bins(
         self,
         features: tuple[tuple[Any, ...], ...],
