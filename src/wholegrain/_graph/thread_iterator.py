@@ -245,7 +245,7 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
 
     def get_state(self) -> State:
         state = self._state  # Read once: another thread may close the iterator.
-        return self.parent.get_state() if state is None else copy_state(state)
+        return self.parent.get_state() if state is None else copy_state(state)  # type: ignore[no-any-return]
 
     def check_state(self, state: State) -> None:
         check_state_of(self.parent, state)
