@@ -199,12 +199,13 @@ def test_large_bytes_are_left_out_of_the_pickle_in_the_order_of_everything() -> 
 def test_the_pickle_without_large_bytes_is_well_formed() -> None:
     small, large = b"small" * 10, bytes(1 << 17)
     parts = [large, small, bytearray(1 << 16), [large, "text" * 50_000], bytes(1 << 12), small]
-    program = Program.pack(Mapped(1, parts.index).function)
+    factory: Any = parts.index
+    program = Program.pack(factory)
     pickled = bytes(content(program)[: program.pickle_nbytes])
     pickletools.dis(pickled, out=io.StringIO())  # Raises if the stack or the memo is not right.
 
     plain = io.BytesIO()
-    ByValuePickler(plain, PROTOCOL).dump(Mapped(1, parts.index).function)
+    ByValuePickler(plain, PROTOCOL).dump(factory)
     kinds = {"BINBYTES", "BINBYTES8", "BYTEARRAY8"}
     expected = [
         ("NEXT_BUFFER", None)
