@@ -70,8 +70,37 @@ def test_a_moved_generator_is_a_fresh_one(by_memory: bool, seed: int, steps: Any
 
 
 def test_memory_is_written_here() -> None:
-    """Where this fails, numpy has changed: results stay right, but slower."""
+    """Where this fails, numpy has a new release: results stay right, but slower."""
     assert rng._memory_is_as_expected()
+
+
+@pytest.mark.parametrize("version", ["2.99.0", "1.25.2", "3.0.0.dev0+git20260101", "unknown"])
+def test_memory_of_an_unknown_numpy_is_not_touched(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def touch(*arguments: Any) -> Any:
+        raise AssertionError("The memory of a numpy that nobody has looked at was used.")
+
+    rng._memory_is_as_expected.cache_clear()
+    monkeypatch.setattr(np, "__version__", version)
+    monkeypatch.setattr(rng, "_mover_by_memory", touch)
+    monkeypatch.setattr(rng, "ctypes", None)
+    try:
+        assert not rng._memory_is_as_expected()
+        assert RngPool(3).acquire_rng(4).random() == _fresh(3, 4).random()
+    finally:
+        rng._memory_is_as_expected.cache_clear()
+
+
+@pytest.mark.parametrize("version", ["1.26.4", "2.4.0", "2.4.0rc1"])
+def test_memory_of_a_known_numpy_is_verified(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rng._memory_is_known(version)
+    monkeypatch.setattr(rng, "_BUFFER_OFFSET", 24)  # As if numpy had put something in between.
+    rng._memory_is_as_expected.cache_clear()
+    try:
+        assert not rng._memory_is_as_expected()
+    finally:
+        rng._memory_is_as_expected.cache_clear()
 
 
 @pytest.mark.parametrize("by_memory", [True, False])

@@ -379,8 +379,7 @@ def test_a_report_knows_all_rows(tmp_path: Path) -> None:
     report = it.report()
     (stage,) = report.stages
     assert stage.elements == count
-    assert not stage.is_estimated
-    assert stage.seconds == pytest.approx(report.wait_seconds)
+    assert stage.seconds == pytest.approx(report.wait_seconds, rel=0.05)
     assert report.wait_seconds > 0
     assert report.loop_seconds >= 0
     assert it.report().loop_seconds == report.loop_seconds  # It is over.

@@ -1,4 +1,7 @@
+import io
 import mmap
+import pickle
+import pickletools
 import threading
 from typing import Any
 
@@ -9,6 +12,7 @@ from tests.workers.iterators import Mapped, remote
 from wholegrain._workers.local import launcher
 from wholegrain._workers.program import Program, ProgramCopy, load
 from wholegrain._workers.remote import RemoteIterator
+from wholegrain._engine.pickling import PROTOCOL, ByValuePickler
 
 
 def content(program: Program) -> bytearray:
@@ -190,6 +194,30 @@ def test_large_bytes_are_left_out_of_the_pickle_in_the_order_of_everything() -> 
     assert program.nbytes - program.nbytes_without_objects > 600_000
     assert_equal_parts(loaded(program)(0, 1).function(0), parts)
     assert_equal_parts(received(parts), parts)
+
+
+def test_the_pickle_without_large_bytes_is_well_formed() -> None:
+    small, large = b"small" * 10, bytes(1 << 17)
+    parts = [large, small, bytearray(1 << 16), [large, "text" * 50_000], bytes(1 << 12), small]
+    factory: Any = parts.index
+    program = Program.pack(factory)
+    pickled = bytes(content(program)[: program.pickle_nbytes])
+    pickletools.dis(pickled, out=io.StringIO())  # Raises if the stack or the memo is not right.
+
+    plain = io.BytesIO()
+    ByValuePickler(plain, PROTOCOL).dump(factory)
+    kinds = {"BINBYTES", "BINBYTES8", "BYTEARRAY8"}
+    expected = [
+        ("NEXT_BUFFER", None)
+        if code.name in kinds and isinstance(value, (bytes, bytearray)) and len(value) >= 1 << 16
+        else (code.name, value)
+        for code, value, _ in pickletools.genops(plain.getvalue())
+        if code.name != "FRAME"
+    ]
+    found = [(code.name, value) for code, value, _ in pickletools.genops(pickled)]
+    assert [one for one in found if one[0] != "FRAME"] == expected
+    assert expected.count(("NEXT_BUFFER", None)) == len(program.parts) == 2
+    assert pickle.loads(plain.getvalue())(small) == 1
 
 
 def test_a_worker_may_write_to_a_bytearray_of_its_program_and_only_it_sees_that() -> None:

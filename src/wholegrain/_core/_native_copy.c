@@ -4,14 +4,11 @@
  * what is in use. The C library has stores that do neither, but takes them for single copies of
  * many megabytes only: not for the rows of a batch.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "_native.h"
 
 #if defined(__x86_64__) || defined(_M_X64)
 
 #include <emmintrin.h>
-#include <stdint.h>
-#include <string.h>
 
 #define LINE 64
 #define FETCH_AHEAD 512

@@ -1,8 +1,5 @@
 /* The records in a block of a TFRecord file. The counterpart in Python is `_tfrecord_reader.py`. */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-#include <string.h>
+#include "_native.h"
 
 #define HEAD_BYTES 12 /* a length and its checksum */
 #define FOOT_BYTES 4  /* the checksum of the payload */

@@ -5,16 +5,11 @@
  * have arrived stand still; now and then they are sorted out. Each may have a seed of its own, so
  * that many small windows or epochs walk together.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-#include <string.h>
+#include "_native.h"
 
 #define ROUNDS 4
 #define LANES 1024
 #define MOST_STEPS 64
-
-void derive_keys(uint32_t seed, uint32_t n, uint32_t *keys); /* in `_native.c` */
 
 typedef struct {
     uint8_t left[LANES], right[LANES];
@@ -29,13 +24,13 @@ mix(uint8_t x)
     return (uint8_t)((by1 & x) ^ by2);
 }
 
-/* Encipher all that are above `high:low`. */
-static void
-step(Walkers *restrict w, int n, uint8_t high, uint8_t low)
+/* Encipher those that are above `high:low`; with `all` the others, too. */
+static inline void
+step(Walkers *restrict w, int n, uint8_t high, uint8_t low, int all)
 {
     for (int i = 0; i < n; i++) {
         const uint8_t left = w->left[i], right = w->right[i];
-        const uint8_t moves = (uint8_t)-((left > high) | ((left == high) & (right > low)));
+        const uint8_t moves = (uint8_t)-(all | (left > high) | ((left == high) & (right > low)));
         uint8_t l = left, r = right;
         l ^= (uint8_t)(mix(r) ^ w->keys[0][i]);
         r ^= (uint8_t)(mix(l) ^ w->keys[1][i]);
@@ -43,21 +38,6 @@ step(Walkers *restrict w, int n, uint8_t high, uint8_t low)
         r ^= (uint8_t)(mix(l) ^ w->keys[3][i]);
         w->left[i] = (uint8_t)((l & moves) | (left & (uint8_t)~moves));
         w->right[i] = (uint8_t)((r & moves) | (right & (uint8_t)~moves));
-    }
-}
-
-/* Encipher all, wherever they are. */
-static void
-first_step(Walkers *restrict w, int n)
-{
-    for (int i = 0; i < n; i++) {
-        uint8_t l = w->left[i], r = w->right[i];
-        l ^= (uint8_t)(mix(r) ^ w->keys[0][i]);
-        r ^= (uint8_t)(mix(l) ^ w->keys[1][i]);
-        l ^= (uint8_t)(mix(r) ^ w->keys[2][i]);
-        r ^= (uint8_t)(mix(l) ^ w->keys[3][i]);
-        w->left[i] = l;
-        w->right[i] = r;
     }
 }
 
@@ -104,11 +84,11 @@ walk_all(const int64_t *in, const int64_t *seeds, uint32_t seed, int64_t *out, P
             for (int k = 0; k < ROUNDS; k++)
                 w.keys[k][i] = (uint8_t)keys[k];
         }
-        first_step(&w, size);
+        step(&w, size, high, low, 1);
         int walking = sort_out(&w, size, out + start, max_index);
         while (walking) {
             for (int k = 0; k < steps; k++)
-                step(&w, walking, high, low);
+                step(&w, walking, high, low, 0);
             walking = sort_out(&w, walking, out + start, max_index);
         }
     }
@@ -120,62 +100,47 @@ PyDoc_STRVAR(walk_doc, "walk(indices, seeds, out, length): fill int64 `out`; len
 static PyObject *
 walk(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
-    Py_buffer buffers[3]; /* indices, seeds, out */
-    int held = 0;
+    Py_buffer in = {0}, seeds = {0}, out = {0}; /* Releasing an empty one does nothing. */
+    int64_t length;
     uint32_t seed = 0;
-    if (nargs != 4) {
-        PyErr_SetString(PyExc_TypeError, "walk() takes 4 arguments");
-        return NULL;
+    if (wrong_count("walk", nargs, 4) || as_int64(args[3], &length) ||
+        (PyLong_Check(args[1]) ? as_uint32(args[1], &seed)
+                               : as_buffer(args[1], &seeds, sizeof(int64_t), PyBUF_SIMPLE)) ||
+        as_buffer(args[0], &in, sizeof(int64_t), PyBUF_SIMPLE) ||
+        as_buffer(args[2], &out, sizeof(int64_t), PyBUF_WRITABLE))
+        goto done;
+    const int64_t *indices = in.buf;
+    const Py_ssize_t n = in.len / (Py_ssize_t)sizeof(int64_t);
+    if (length < 1 || length > 65536 || out.len != in.len || (seeds.obj && seeds.len != in.len)) {
+        PyErr_SetString(PyExc_ValueError, "walk() takes buffers of one length, and 1..65536");
+        goto done;
     }
-    const long length = PyLong_AsLong(args[3]);
-    const int one_seed = PyLong_Check(args[1]);
-    if (one_seed) {
-        const unsigned long given = PyLong_AsUnsignedLong(args[1]);
-        if (!PyErr_Occurred() && given > UINT32_MAX)
-            PyErr_SetString(PyExc_OverflowError, "walk() takes seeds of 32 bits");
-        seed = (uint32_t)given;
+    Py_ssize_t outside = 0;
+    for (Py_ssize_t i = 0; i < n; i++)
+        outside += (uint64_t)indices[i] >= (uint64_t)length;
+    if (outside)
+        PyErr_Format(PyExc_IndexError, "%zd indices are not in 0..%lld", outside,
+                     (long long)length - 1);
+    else if (length == 1)
+        memset(out.buf, 0, (size_t)out.len);
+    else {
+        Py_BEGIN_ALLOW_THREADS
+        walk_all(indices, seeds.buf, seed, out.buf, n, (uint32_t)length - 1);
+        Py_END_ALLOW_THREADS
     }
-    if (!PyErr_Occurred() && (length < 1 || length > 65536))
-        PyErr_SetString(PyExc_ValueError, "walk() takes a length of 1..65536");
-    for (; held < 3 && !PyErr_Occurred(); held++) {
-        Py_buffer *buffer = &buffers[held];
-        if (held == 1 && one_seed) {
-            buffer->obj = NULL; /* Releasing it does nothing. */
-            buffer->buf = NULL;
-            continue;
-        }
-        if (PyObject_GetBuffer(args[held], buffer,
-                               PyBUF_C_CONTIGUOUS | (held == 2 ? PyBUF_WRITABLE : 0)))
-            break;
-        if (buffer->itemsize != sizeof(int64_t) || buffer->len != buffers[0].len)
-            PyErr_SetString(PyExc_ValueError, "walk() takes int64 buffers of one length");
-    }
-    if (!PyErr_Occurred()) {
-        const int64_t *in = buffers[0].buf;
-        const Py_ssize_t n = buffers[0].len / (Py_ssize_t)sizeof(int64_t);
-        Py_ssize_t outside = 0;
-        for (Py_ssize_t i = 0; i < n; i++)
-            outside += (uint64_t)in[i] >= (uint64_t)length;
-        if (outside)
-            PyErr_Format(PyExc_IndexError, "%zd indices are not in 0..%ld", outside, length - 1);
-        else if (length == 1)
-            memset(buffers[2].buf, 0, (size_t)buffers[2].len);
-        else {
-            Py_BEGIN_ALLOW_THREADS
-            walk_all(in, buffers[1].buf, seed, buffers[2].buf, n, (uint32_t)length - 1);
-            Py_END_ALLOW_THREADS
-        }
-    }
-    while (held--)
-        PyBuffer_Release(&buffers[held]);
+done:
+    PyBuffer_Release(&in);
+    PyBuffer_Release(&seeds);
+    PyBuffer_Release(&out);
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
 static PyMethodDef methods[] = {
-    {"walk", (PyCFunction)(void (*)(void))walk, METH_FASTCALL, walk_doc},
+    FAST(walk, walk_doc),
     {NULL, NULL, 0, NULL},
 };
 
+/* Called by `_native.c`, which holds the module. */
 int
 add_walk(PyObject *module)
 {

@@ -12,7 +12,6 @@ import numpy as np
 
 from wholegrain._core.types import NDArray
 
-_Int32s = NDArray[np.int32]
 _Int64s = NDArray[np.int64]
 
 
@@ -23,8 +22,6 @@ class NativeLibrary(Protocol):
         self, index: int, max_index: int, seed: int, rounds: int, word_bits: int, /
     ) -> int: ...
 
-    def shuffle_index(self, index: int, length: int, seed: int, /) -> int: ...
-
     def shuffle_indices(
         self, indices: _Int64s, out: _Int64s, length: int, seed: int, word_bits: int, /
     ) -> None: ...
@@ -32,18 +29,6 @@ class NativeLibrary(Protocol):
     def walk(
         self, indices: _Int64s, seeds: int | _Int64s, out: _Int64s, length: int, /
     ) -> None: ...
-
-    def join_pieces(
-        self,
-        row: NDArray[Any],
-        sequences: list[NDArray[Any]],
-        starts: list[int],
-        stops: list[int],
-        segment_ids: _Int32s | None,
-        positions: _Int32s | None,
-        array_type: type,
-        /,
-    ) -> bool: ...
 
     def split_records(
         self, block: bytes, at: int, count: int, check: bool, /
@@ -55,22 +40,9 @@ class NativeLibrary(Protocol):
         self, data: Any, starts: _Int64s, lengths: _Int64s, check: bool, /
     ) -> tuple[list[bytes], int]: ...
 
-    @property
-    def Rows(self) -> type: ...
-
-    def Numbers(self, array: NDArray[Any], scalar: type, /) -> Iterator[Any]: ...
-
     def Texts(
         self, offsets: Any, content: Any, start: int, stop: int, is_wide: bool, is_text: bool, /
     ) -> Iterator[Any]: ...
-
-    @property
-    def ChunkPlace(self) -> type: ...
-
-    @property
-    def KeptPlace(self) -> type: ...
-
-    def copy_state(self, state: Any, /) -> Any: ...
 
     def Bins(
         self,

@@ -80,20 +80,21 @@ def index_shuffle(
 
 def shuffle_index(index: int, length: int, seed: int) -> int:
     """Return the place of one index of `0..length-1`. Arguments are the caller's to check."""
-    if length <= _KEPT_LENGTH or (length <= SMALL_LENGTH and not _can_walk()):
+    if length <= _KEPT_LENGTH or (length <= SMALL_LENGTH and native.lib is None):
         kept = _kept.get((length, seed))
         if kept is not None:
             return kept[0][index]
         return _permutations(length, seed)[0][index]
-    if native.lib is not None and length < 1 << 48:
-        return native.lib.shuffle_index(index, length, seed)
-    return index_shuffle(index, length - 1, seed, _DATASET_ROUNDS)
+    if native.lib is None:
+        return index_shuffle(index, length - 1, seed, _DATASET_ROUNDS)
+    word_bits = bits_per_word(length - 1)
+    return native.lib.index_shuffle(index, length - 1, seed, _DATASET_ROUNDS, word_bits)
 
 
 def shuffle_indices(indices: Indices, length: int, seed: int) -> Indices:
     """Return the places of many indices of `0..length-1`, as a new array."""
     if length <= SMALL_LENGTH:
-        if length > _KEPT_LENGTH and _can_walk():
+        if length > _KEPT_LENGTH and native.lib is not None:
             return _walk(indices, seed, length)
         return permutation(length, seed)[indices]
     word_bits = bits_per_word(length - 1)
@@ -107,7 +108,7 @@ def shuffle_indices(indices: Indices, length: int, seed: int) -> Indices:
 
 def shuffle_each(indices: Indices, length: int, seeds: Indices) -> Indices:
     """Return the places of many indices of `0..length-1`, each by a seed of its own."""
-    if length <= SMALL_LENGTH and _can_walk():
+    if length <= SMALL_LENGTH and native.lib is not None:
         return _walk(indices, np.ascontiguousarray(seeds), length)
     shuffled = np.empty_like(indices)
     order = np.argsort(seeds, kind="stable")
@@ -115,10 +116,6 @@ def shuffle_each(indices: Indices, length: int, seeds: Indices) -> Indices:
     for here in np.split(order, firsts) if len(order) else ():
         shuffled[here] = shuffle_indices(indices[here], length, int(seeds[here[0]]))
     return shuffled
-
-
-def _can_walk() -> bool:
-    return hasattr(native.lib, "walk")  # There may be no extension, or one of an older build.
 
 
 def _walk(indices: Indices, seeds: int | Indices, length: int) -> Indices:
@@ -159,6 +156,7 @@ def _integer(name: str, value: SupportsIndex, allowed: range) -> int:
     return integer
 
 
+@functools.lru_cache(maxsize=256)
 def bits_per_word(max_index: int) -> int:
     """Half the bits of a block. The double precision is Grain's: it matters above 2**48."""
     bits = math.ceil(math.log2(max_index))
@@ -283,7 +281,7 @@ def _permutations(length: int, seed: int) -> _Kept:
         return kept
     buffer = array.array("q", bytes(8 * length))
     values: Indices = np.frombuffer(buffer, np.int64)
-    if native.lib is not None and _can_walk():
+    if native.lib is not None:
         native.lib.walk(np.arange(length), seed, values, length)
     else:
         values[:] = _small_permutation(length, seed)

@@ -114,9 +114,9 @@ class DataLoaderIterator:
 
     def _state_text(self) -> str:
         state = self._iterator.get_state()
-        if self._data_loader.has_flat_map:
-            return json.dumps(state, indent=4)
-        return self._as_last_seen(state)
+        if not self._data_loader.has_flat_map:
+            state = self._as_last_seen(state)
+        return json.dumps(state, indent=4)
 
     @property
     def _workers(self) -> int:
@@ -124,7 +124,7 @@ class DataLoaderIterator:
         workers = self._data_loader.multiprocessing_options.num_workers
         return 0 if workers == "auto" else workers
 
-    def _as_last_seen(self, state: dict[str, Any]) -> str:
+    def _as_last_seen(self, state: dict[str, Any]) -> dict[str, Any]:
         """Say the same by the sampler index that each worker saw last."""
         options = self._data_loader._shard_options  # noqa: SLF001
         count, workers = options.shard_count, self._workers
@@ -134,26 +134,26 @@ class DataLoaderIterator:
         else:
             places, last_worker = [state["next_index"]], -1
         stride = len(places) * count
-        seen = ",\n".join(
-            f'        "{worker}": {(place - 1) * stride + worker * count + options.shard_index}'
+        seen = {
+            str(worker): (place - 1) * stride + worker * count + options.shard_index
             for worker, place in enumerate(places)
-        )
-        # This is `json.dumps(..., indent=4)`, but for the time which that takes.
-        return (
-            f'{{\n    "version": {_VERSION},\n    "last_seen_indices": {{\n{seen}\n    }},\n'
-            f'    "last_worker_index": {last_worker},{self._names_text}'
-        )
+        }
+        return {
+            "version": _VERSION,
+            "last_seen_indices": seen,
+            "last_worker_index": last_worker,
+            **self._names,
+        }
 
     @functools.cached_property
-    def _names_text(self) -> str:
+    def _names(self) -> dict[str, Any]:
         """The end of a state, which is always the same: what it is a state of."""
         loader = self._data_loader
-        names = {
+        return {
             "worker_count": self._workers,
             "sampler": repr(loader._sampler),  # noqa: SLF001
             "data_source": naming.source_name(loader._data_source),  # noqa: SLF001
         }
-        return json.dumps(names, indent=4).removeprefix("{")
 
     def _validate(self, state: Any) -> None:
         """Raise unless the state is one of this loader's."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from wholegrain._core import native
 from wholegrain._core.errors import add_stage_note
 from wholegrain._core.types import NDArray
 from wholegrain._core.whole_number import whole_number
@@ -277,10 +276,7 @@ class _Cells:
             positions = np.empty(feature.length, np.int32)
             row[feature.name + "_segment_ids"] = segment_ids
             row[feature.name + "_positions"] = positions
-        if native.lib is None or not native.lib.join_pieces(
-            values, self.sequences, self.starts, self.stops, segment_ids, positions, np.ndarray
-        ):
-            self._join(values, segment_ids, positions)
+        self._join(values, segment_ids, positions)
         if feature.gets_bos:
             end = 0
             for start, stop in zip(self.starts, self.stops, strict=True):
@@ -304,19 +300,22 @@ class _Cells:
         positions: NDArray[np.int32] | None,
     ) -> None:
         begin = 0
-        for f, sequence in enumerate(self.sequences):
-            start, stop = self.starts[f], self.stops[f]
+        lengths = []
+        for sequence, start, stop in zip(self.sequences, self.starts, self.stops, strict=True):
+            lengths.append(stop - start)
             end = begin + stop - start
             values[begin:end] = sequence[start:stop]
-            if segment_ids is not None and positions is not None:
-                segment_ids[begin:end] = f + 1
-                positions[begin:end] = _counting(stop - start)
+            if segment_ids is not None:
+                segment_ids[begin:end] = len(lengths)
             begin = end
-        # Not all kinds of values can be assigned 0, but all of them have zeros.
-        values[begin:] = np.zeros((), values.dtype)
         if segment_ids is not None and positions is not None:
-            segment_ids[begin:] = 0
-            positions[begin:] = 0
+            np.concatenate([_counting(length) for length in lengths], out=positions[:begin])
+        if begin < len(values):
+            # Not all kinds of values can be assigned 0, but all of them have zeros.
+            values[begin:] = np.zeros((), values.dtype)
+            if segment_ids is not None and positions is not None:
+                segment_ids[begin:] = 0
+                positions[begin:] = 0
 
 
 @functools.cache

@@ -1,33 +1,27 @@
 """States: small trees of numbers that say where an iterator stands."""
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from wholegrain._core import native
 
-
-def python_copy_state(state: Any) -> Any:
+def copy_state(state: Any) -> Any:
     """Return a state that shares nothing with `state` which could change."""
     # Most of a state is numbers: they are not worth a call each.
     if type(state) is dict:
         copy = state.copy()
         for key, value in state.items():
             if type(value) is dict or type(value) is list:
-                copy[key] = python_copy_state(value)
+                copy[key] = copy_state(value)
         return copy
     if type(state) is list:
         return [
-            python_copy_state(value) if type(value) is dict or type(value) is list else value
+            copy_state(value) if type(value) is dict or type(value) is list else value
             for value in state
         ]
     return state
-
-
-copy_state: Callable[[Any], Any] = getattr(native.lib, "copy_state", python_copy_state)
-"""The same, quicker: in C, if there is the extension."""
 
 
 class WrongStateError(ValueError, KeyError, IndexError, TypeError):

@@ -1,9 +1,11 @@
 """What went wrong in a worker, told in the main process as if it had happened there."""
 
+import ast
 import pickle
+import sys
 import traceback
 import types
-from typing import Any
+from typing import Any, NamedTuple
 
 from wholegrain._workers.pickling import dumps_by_value
 
@@ -32,45 +34,26 @@ class WorkerError(RuntimeError):
         return text
 
 
-# Every worker waits until these classes are made: no named tuples, which take long.
-class _Frame:
+class _Frame(NamedTuple):
     """A line of a traceback."""
 
-    def __init__(
-        self, file: str, line: int, function: str, end_line: int, column: int, end_column: int
-    ) -> None:
-        self.file = file
-        self.line = line
-        self.function = function
-        self.end_line = end_line
-        self.column = column
-        self.end_column = end_column
+    file: str
+    line: int
+    function: str
 
 
-class _PackedError:
+class _PackedError(NamedTuple):
     """An exception, and those before it, ready to be pickled."""
 
-    def __init__(
-        self,
-        pickled: bytes | None,
-        parts: bytes | None,
-        type_name: str,
-        message: str,
-        text: str,
-        frames: list[_Frame],
-        cause: "_PackedError | None",
-        context: "_PackedError | None",
-        suppress_context: bool,
-    ) -> None:
-        self.pickled = pickled
-        self.parts = parts
-        self.type_name = type_name
-        self.message = message
-        self.text = text
-        self.frames = frames
-        self.cause = cause
-        self.context = context
-        self.suppress_context = suppress_context
+    pickled: bytes | None
+    parts: bytes | None
+    type_name: str
+    message: str
+    text: str
+    frames: list[_Frame]
+    cause: "_PackedError | None"
+    context: "_PackedError | None"
+    suppress_context: bool
 
 
 def pack_error(error: BaseException, hidden_file: str = "") -> bytes:
@@ -159,20 +142,10 @@ def _without_hidden(
 
 
 def _frames(trace: types.TracebackType | None) -> list[_Frame]:
-    frames = []
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        line = trace.tb_lineno
-        positions = list(code.co_positions())
-        position = (
-            positions[trace.tb_lasti // 2] if trace.tb_lasti // 2 < len(positions) else (None,) * 4
-        )
-        first, end_line, column, end_column = position
-        if first != line or end_line is None or column is None or end_column is None:
-            end_line = column = end_column = -1
-        frames.append(_Frame(code.co_filename, line, code.co_name, end_line, column, end_column))
-        trace = trace.tb_next
-    return frames
+    return [
+        _Frame(frame.f_code.co_filename, line, frame.f_code.co_name)
+        for frame, line in traceback.walk_tb(trace)
+    ]
 
 
 def unpack_error(data: bytes) -> BaseException:
@@ -199,52 +172,31 @@ def _unpack(packed: _PackedError) -> BaseException:
 
 
 def _traceback(frames: list[_Frame]) -> types.TracebackType | None:
+    """Return a traceback that shows these lines as those of this process are shown.
+
+    Debuggers, editors and the filter of our own frames follow it as they follow any other. It has
+    no local variables, and no marks below the lines.
+    """
     trace = None
-    for frame in reversed(frames):
-        try:
-            # A frame exists only where code runs: so some code runs, under the right names.
-            exec(_raising_code(frame), {"__name__": "wholegrain worker"})
-        except ZeroDivisionError as error:
-            raised = error.__traceback__
-            assert raised is not None
-            assert raised.tb_next is not None
-            inner = raised.tb_next
-            trace = types.TracebackType(trace, inner.tb_frame, inner.tb_lasti, frame.line)
+    for packed in reversed(frames):
+        frame = _frame(packed)
+        trace = types.TracebackType(trace, frame, frame.f_lasti, packed.line)
     return trace
 
 
-def _raising_code(frame: _Frame) -> types.CodeType:
-    code = compile("0/0", frame.file, "eval")
-    return code.replace(
-        co_name=frame.function,
-        co_qualname=frame.function,
-        co_firstlineno=frame.line,
-        co_linetable=_line_table(frame, len(code.co_code) // 2),
-    )
-
-
-def _line_table(frame: _Frame, units: int) -> bytes:
-    """Encode one position for all instructions, as CPython's "location table" wants it."""
-    table = bytearray()
-    while units > 0:
-        span = min(units, 8)
-        if frame.column < 0:
-            table += bytes([0x80 | 13 << 3 | span - 1, 0])  # A line without columns.
-        else:
-            table += bytes([0x80 | 14 << 3 | span - 1, 0])
-            for number in (frame.end_line - frame.line, frame.column + 1, frame.end_column + 1):
-                table += _varint(number)
-        units -= span
-    return bytes(table)
-
-
-def _varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number >= 64:
-        encoded.append(0x40 | number & 63)
-        number >>= 6
-    encoded.append(number)
-    return bytes(encoded)
+def _frame(packed: _Frame) -> types.FrameType:
+    # A frame exists only where code runs. This code, the call `frame()`, is said to be in that
+    # line, in no column, and returns its own frame.
+    line, nowhere = packed.line, -1
+    name = ast.Name("frame", ast.Load(), lineno=line, col_offset=nowhere)
+    call = ast.Expression(ast.Call(name, [], [], lineno=line, col_offset=nowhere))
+    for node in (name, call.body):
+        node.end_lineno, node.end_col_offset = line, nowhere
+    code = compile(call, packed.file, "eval")
+    code = code.replace(co_name=packed.function, co_qualname=packed.function)
+    names = {"frame": sys._getframe, "__name__": "wholegrain worker"}  # noqa: SLF001
+    frame: types.FrameType = eval(code, names)
+    return frame
 
 
 def describe_exit(code: int | None) -> str:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from wholegrain._core.rows import Row, make_rows
 from wholegrain._core.types import Indices
 from wholegrain.sources._arrow import Form, Values, item_type, pa, to_values
+from wholegrain.sources._row_maker import Row, make_rows
 
 # What a Python object costs, roughly, besides its data.
 _OBJECT_BYTES = 64
@@ -59,7 +59,8 @@ class Columns:
             return [self.row(index) for index in indices.tolist()]
         if self._check is not None:
             self._check()
-        return make_rows(self._names, [column.many(indices) for column in self._columns])
+        columns = [column.many(indices) for column in self._columns]
+        return make_rows(self._names, zip(*columns, strict=True))
 
 
 class _Column(abc.ABC):

@@ -19,8 +19,8 @@ class TextColumn:
         """All of them, as an array."""
         return to_values(self._column, Form.AS_IS)
 
-    def behind(self, start: int) -> Iterable[Any]:
-        """Return those from `start` on."""
+    def values_from(self, start: int) -> Iterable[Any]:
+        """Return the values from `start` on, one by one."""
         assert native.lib is not None
         chunk, kind = self._column.chunk(0), self._column.type
         _, offsets, content = chunk.buffers()

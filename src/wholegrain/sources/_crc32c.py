@@ -10,8 +10,8 @@ from wholegrain.sources._optional import require
 
 _POLYNOMIAL = 0x82F63B78
 
-# The extension; None if it is not there, or was built from earlier sources in a checkout.
-tfrecord_lib = native.lib if hasattr(native.lib, "take_records") else None
+# The extension; None if it is not there.
+tfrecord_lib = native.lib
 
 
 def _table_entry(byte: int) -> int:

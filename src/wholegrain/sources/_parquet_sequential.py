@@ -1,20 +1,20 @@
 """The row groups of one Parquet file in order, the next one read while rows are handed out."""
 
 import functools
+import itertools
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
 from wholegrain._core import tree
-from wholegrain._core.columns import values_of
-from wholegrain._core.rows import Row
 from wholegrain._core.stack import stack
 from wholegrain.sources._arrow import Form, Values, common_forms, plain, to_values
 from wholegrain.sources._arrow_texts import TextColumn, text_columns
 from wholegrain.sources._parquet_reader import ParquetFileReader
+from wholegrain.sources._row_maker import Row, make_rows
 
 # Smaller row groups are read sooner than they are given to another thread, and of larger ones
 # there should not be two in memory.
@@ -34,7 +34,7 @@ class Column(Protocol):
         """All of its values."""
         ...
 
-    def behind(self, start: int) -> Iterable[Any]:
+    def values_from(self, start: int) -> Iterable[Any]:
         """Return the values from `start` on, one by one."""
         ...
 
@@ -45,9 +45,9 @@ class ArrayColumn:
     def __init__(self, values: Values) -> None:
         self.values = values
 
-    def behind(self, start: int) -> Iterable[Any]:
+    def values_from(self, start: int) -> Iterable[Any]:
         """Return the values from `start` on, one by one."""
-        return values_of(self.values[start:])
+        return self.values[start:]
 
 
 class RowGroup:
@@ -69,10 +69,14 @@ class RowGroup:
             return None  # The rows themselves show what is wrong with them.
         return batch
 
-    def behind(self, start: int) -> tuple[tuple[str, ...], tuple[Iterable[Any], ...], int]:
-        """Return the names, the columns and the number of the rows from `start` on."""
-        columns = tuple(column.behind(start) for column in self._columns.values())
-        return tuple(self._columns), columns, self.num_rows - start
+    def rows_from(self, start: int) -> Callable[[int], list[Row]]:
+        """Return a function that makes up to so many more of the rows from `start` on."""
+        names = tuple(self._columns)
+        columns = [column.values_from(start) for column in self._columns.values()]
+        values: Iterable[tuple[Any, ...]] = zip(*columns, strict=True)
+        if not columns:
+            values = iter([()] * (self.num_rows - start))
+        return lambda count: make_rows(names, itertools.islice(values, count))
 
 
 def _stacked(values: Values) -> Any:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import operator
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from wholegrain._core.rows import Row, Rows
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, StageIterator, closed_error
@@ -19,13 +18,16 @@ from wholegrain._state.validate import number_of, wrong_state
 from wholegrain.sources import _paths
 from wholegrain.sources._files import check_file
 from wholegrain.sources._optional import require
-from wholegrain.sources._row_times import TIMED_ROWS, RowTimes
+from wholegrain.sources._row_maker import Row
 
 if TYPE_CHECKING:
     from wholegrain.sources._parquet_sequential import RowGroup, SequentialReader
 
 # How many files are read in turn.
 _CYCLE_LENGTH = 16
+
+# Rows that are made together: enough to spread the cost of a call, few enough for the caches.
+_BLOCK = 64
 
 
 class ParquetIterDataset(IterNode[Row]):
@@ -98,10 +100,8 @@ class ParquetIterDataset(IterNode[Row]):
         return InterleaveIterDataset(files, cycle_length=_CYCLE_LENGTH)
 
 
-class ParquetDatasetIterator(Rows, StageIterator[Row]):
+class ParquetDatasetIterator(StageIterator[Row]):
     """A position in a Parquet file, which is opened for the first row."""
-
-    keeps_time_alone = True
 
     def __init__(
         self, path: str, read_kwargs: dict[str, Any], group_slices: Sequence[slice] = ()
@@ -114,20 +114,50 @@ class ParquetDatasetIterator(Rows, StageIterator[Row]):
         self._group_slices = group_slices
         self._reader: SequentialReader | None = None
         self._closed = False
-        self._rows: RowGroup | None = None  # of the row group
-        self._times: RowTimes | None = None  # if the run consists of nothing but these rows
-        # The next row is row `_first + rows_given` of a row group, or the first of the next one
-        # that has any.
+        self._row_group: RowGroup | None = None  # Row group `_group`, once it has been read.
         self._first_group = _sliced(range(sys.maxsize), group_slices)[0]
         self._stand_at(self._first_group, 0)
 
     def _stand_at(self, group: int, index: int) -> None:
-        self._group, self._first = group, index
-        self.set_rows((), (), 0)
+        # The next row is row `index` of a row group, or the first of the next one that has any.
+        self._group, self._end = group, index
+        self._block: list[Row] = []  # Rows up to `_end`, the next one last.
+        self._make_rows: Callable[[int], list[Row]] = _no_rows  # Makes those that follow.
 
     @property
     def _index(self) -> int:
-        return self._first + self.rows_given
+        return self._end - len(self._block)
+
+    def __next__(self) -> Row:
+        try:
+            if not self._block:
+                self._make_block()
+            return self._block.pop()
+        except Exception as error:
+            keep_user_frames(error)
+            raise
+
+    def take(self, count: int) -> list[Row]:
+        if not self._block:
+            try:
+                self._make_block()
+            except StopIteration:
+                return []
+        count = min(count, len(self._block))
+        rows = self._block[len(self._block) - count :]
+        del self._block[len(self._block) - count :]
+        rows.reverse()
+        return rows
+
+    def _make_block(self) -> None:
+        """Make more rows; raise StopIteration if there are none."""
+        block = self._make_rows(_BLOCK)
+        if not block:
+            self._read_rows()
+            block = self._make_rows(_BLOCK)
+        self._end += len(block)
+        block.reverse()
+        self._block = block
 
     @property
     def takes_back(self) -> bool:
@@ -139,68 +169,29 @@ class ParquetDatasetIterator(Rows, StageIterator[Row]):
 
     @property
     def reads_ahead(self) -> bool:
-        return True  # By row groups: that single rows are run ahead as well would only cost.
+        return True  # By row groups: running single rows ahead as well would only cost.
 
     def put_back(self, count: int) -> None:
-        self._stand_at(self._group, self._index - count)
+        self._move(-count)
 
     def pass_over(self, count: int) -> None:
+        self._move(count)
+
+    def _move(self, count: int) -> None:
         self._stand_at(self._group, self._index + count)
 
     def take_stacked(self, count: int) -> Row | None:
         """Return the next `count` rows stacked, out of columns, or None if that is not possible."""
-        start = self._index
-        if self._rows is None or start + count > self._rows.num_rows:
+        stop = self._index + count
+        if self._row_group is None or stop > self._row_group.num_rows:
             return None
-        batch = self._rows.batch(start, start + count)
+        batch = self._row_group.batch(self._index, stop)
         if batch is not None:
-            self._stand_at(self._group, start + count)
+            self._move(count)
         return batch
 
-    def more_rows(self) -> bool:
-        """Go on to rows that follow; return whether there are any."""
-        try:
-            if self.observed is None or not self.observed.is_alone:
-                return self._more_rows()
-            return self._more_rows_noted()
-        except Exception as error:
-            keep_user_frames(error)
-            raise
-
-    def _more_rows_noted(self) -> bool:
-        """Do that, and note for the report how long it takes."""
-        if self._times is None:
-            self._times = RowTimes(self.observed, self.observed_as)
-        times = self._times
-        self.catch_up()
-        with times.reading():
-            found = self._more_rows()
-        if not found:
-            self._stand_at(self._group, self._index)
-        elif times.asks_for_clock:
-            self._time_rows(times)
-        return found
-
-    def _time_rows(self, times: RowTimes) -> None:
-        group, index = self._group, self._index
-        if self._rows is None or self._rows.num_rows - index < TIMED_ROWS:
-            return
-        try:
-            with times.timing():
-                self.take(TIMED_ROWS)
-        finally:
-            self._stand_at(group, index)
-        self._more_rows()
-
-    @property
-    def _cursor(self) -> int:
-        return self.rows_given  # By which a report knows whether it is on its way.
-
-    def catch_up(self) -> None:
-        if self._times is not None:
-            self._times.note(self.rows_given)
-
-    def _more_rows(self) -> bool:
+    def _read_rows(self) -> None:
+        """Go on to the rows that follow; raise StopIteration if there are none."""
         if self._closed:
             raise closed_error()
         if self._reader is None:
@@ -208,23 +199,22 @@ class ParquetDatasetIterator(Rows, StageIterator[Row]):
             if self._following(self._group) is not None and self._group in self._groups:
                 self._reader.start_reading(self._group)
         group, index = self._group, self._index
-        if self._rows is None:
+        if self._row_group is None:
             if not self._groups:
-                return False
-            self._rows = self._reader.row_group(group)
-        if index >= self._rows.num_rows:
+                raise StopIteration
+            self._row_group = self._reader.row_group(group)
+        if index >= self._row_group.num_rows:
             following = self._following(group)
             if following is None:
-                return False
-            self._rows = None  # before the next is in memory
-            self._rows = self._reader.row_group(following)
+                raise StopIteration
+            self._row_group = None  # Before the next one is in memory.
+            self._row_group = self._reader.row_group(following)
             group, index = following, 0
         self._stand_at(group, index)
-        self.set_rows(*self._rows.behind(index))
+        self._make_rows = self._row_group.rows_from(index)
         following = self._following(group)
         if following is not None:
             self._reader.start_reading(following)
-        return True
 
     def _following(self, group: int) -> int | None:
         """Return the next of the row groups that has rows."""
@@ -261,16 +251,20 @@ class ParquetDatasetIterator(Rows, StageIterator[Row]):
         group = operator.index(state["row_group"])
         index = operator.index(state["index_within_row_group"])
         if group != self._group:
-            self._rows = None
+            self._row_group = None
         self._stand_at(group, index)
 
     def close(self) -> None:
         self._closed = True
-        self._rows = None
+        self._row_group = None
         self._stand_at(self._group, self._index)
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
+
+
+def _no_rows(count: int) -> list[Row]:
+    return []
 
 
 def _sliced(groups: range, slices: Sequence[slice]) -> range:

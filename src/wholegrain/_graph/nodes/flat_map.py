@@ -10,6 +10,7 @@ import numpy as np
 
 from wholegrain._core.failure import Failure, PartlyFailed
 from wholegrain._core.names import transform_name
+from wholegrain._core.state import copy_state, wrong_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import FlatMaps, Indices, S, State, T
 from wholegrain._graph.chunks import for_each
@@ -17,7 +18,6 @@ from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to
 from wholegrain._graph.kinds import AnyDataset, OneParentIterNode, OneParentMapNode
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.user_functions import check_flat_map
-from wholegrain._state.place import KeptPlace
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import wrong_state
 
@@ -130,16 +130,12 @@ class FlatMapIterDataset(OneParentIterNode[T]):
         return f"FlatMapIterDataset(transform={transform_name(self._transform)})"
 
 
-class FlatMapDatasetIterator(KeptPlace, TransformIterator[T]):
+class FlatMapDatasetIterator(TransformIterator[T]):
     """A position among the parts of an element, that element's position kept beside it."""
-
-    _before_element = KeptPlace.kept_state
-    _next_part = KeptPlace.first_number
 
     def __init__(self, parent: DatasetIterator[S], transform: FlatMaps[S, T]) -> None:
         super().__init__(parent)
         self._transform = transform
-        self.state_keys = ("parent", "next_index_in_buffer")
         self._parts: Sequence[Any] = ()
         self._next_part = 0
         self._before_element = parent.get_state()
@@ -193,6 +189,12 @@ class FlatMapDatasetIterator(KeptPlace, TransformIterator[T]):
         """Stand behind an element that failed."""
         self._before_element = self.parent.get_state()
         self._parts, self._next_part = (), 0
+
+    def get_state(self) -> State:
+        return {
+            "parent": copy_state(self._before_element),
+            "next_index_in_buffer": self._next_part,
+        }
 
     def check_state(self, state: State) -> None:
         self.check_parts(state, "parent", "next_index_in_buffer")

@@ -4,6 +4,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+from wholegrain._core.state import WrongStateError, copy_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
@@ -12,7 +13,6 @@ from wholegrain._packing.features import PackingPlan, plan_packing
 from wholegrain._packing.packed_batch import PackedBatch, Row
 from wholegrain._packing.recycling import RecycledArrays
 from wholegrain._packing.row_order import row_order
-from wholegrain._state.place import KeptPlace
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import WrongStateError
 
@@ -123,16 +123,12 @@ class BestFitPackIterDataset(_PackIterDataset):
     _best_fit = True
 
 
-class PackingDatasetIterator(KeptPlace, TransformIterator[Row]):
+class PackingDatasetIterator(TransformIterator[Row]):
     """A position among the rows of a packed batch.
 
     The state holds no elements: a restored iterator packs the batch again, from the parent's
     state before its first element, and goes on at `next_row`.
     """
-
-    _start = KeptPlace.kept_state
-    _next_row = KeptPlace.first_number
-    _counter = KeptPlace.second_number  # rows handed out, over all batches
 
     def __init__(
         self,
@@ -150,8 +146,8 @@ class PackingDatasetIterator(KeptPlace, TransformIterator[Row]):
         self._group_by_feature = group_by_feature
         # Two batches are in use: one is filled, one is handed out. A third may still be held.
         self._memory = RecycledArrays(max_spare=3 * 3 * len(plan.features))
-        self.state_keys = ("parent", "next_row", "counter")
-        self._next_row = self._counter = 0
+        self._next_row = 0
+        self._counter = 0  # rows handed out, over all batches
         self._forget_batches()
 
     def _forget_batches(self) -> None:
@@ -162,7 +158,7 @@ class PackingDatasetIterator(KeptPlace, TransformIterator[Row]):
         # The parent's states before the first element of the batch that is being handed out
         # (between batches: the next one), of the one that is being filled, and of `_waiting`.
         # None where it is the state in which the parent is now.
-        self._start = None
+        self._start: State | None = None
         self._filling_start: State | None = None
         self._waiting_start: State | None = None
 
@@ -250,6 +246,14 @@ class PackingDatasetIterator(KeptPlace, TransformIterator[Row]):
                 " `next` before."
             )
         return batch.nbytes
+
+    def get_state(self) -> State:
+        start = self._start
+        return {
+            "parent": self.parent.get_state() if start is None else copy_state(start),
+            "next_row": self._next_row,
+            "counter": self._counter,
+        }
 
     def check_state(self, state: State) -> None:
         self.check_parts(state, "parent", "next_row", "counter")

@@ -23,7 +23,6 @@ from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.tape import tape
 from wholegrain._read.read_ahead import ReadAhead
 from wholegrain._state import workers
-from wholegrain._state.place import ChunkPlace
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import WrongStateError, index_of, list_of, shortened
 from wholegrain.options import ReadOptions
@@ -72,7 +71,7 @@ class PrefetchIterDataset(IterNode[T]):
         )
 
 
-class PrefetchDatasetIterator(ChunkPlace, StageIterator[T]):
+class PrefetchDatasetIterator(StageIterator[T]):
     """A position in a MapDataset: the next index to give.
 
     It holds one chunk of elements at a time. Missing elements are left out when a chunk
@@ -102,7 +101,9 @@ class PrefetchDatasetIterator(ChunkPlace, StageIterator[T]):
     def _stand_at(self, index: int) -> None:
         self._elements: Sequence[T] = ()
         self._sparse_chunk: Sequence[T | None] | None = None  # With the missing elements.
-        self._next_indices = None  # A list, empty until it is asked for, where some are missing.
+        # Where elements are missing, the next index after each number of elements given: a list
+        # that stays empty until a position is asked for.
+        self._next_indices: list[int] | None = None
         self._cursor = 0
         self._count = 0
         self._base = index  # The index of the first element of the chunk.
@@ -349,6 +350,9 @@ class PrefetchDatasetIterator(ChunkPlace, StageIterator[T]):
             behind = enumerate(chunk, self._base + 1)
             indices += [self._base, *(index for index, e in behind if e is not None)]
         return indices[self._cursor]
+
+    def get_state(self) -> State:
+        return {"next_index": self._next_index()}
 
     def go_to(self, state: State) -> None:
         self._drop_reader()

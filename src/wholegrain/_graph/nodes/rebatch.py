@@ -9,12 +9,12 @@ import numpy as np
 
 from wholegrain._core import elements, tree
 from wholegrain._core.spec import ShapeDtypeStruct
+from wholegrain._core.state import copy_state, wrong_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import AnyDataset, OneParentIterNode
-from wholegrain._state.place import KeptPlace
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import wrong_state
 
@@ -60,17 +60,13 @@ class RebatchIterDataset(OneParentIterNode[T]):
         )
 
 
-class RebatchDatasetIterator(KeptPlace, TransformIterator[T]):
+class RebatchDatasetIterator(TransformIterator[T]):
     """A position among the rows of the parent's batch, that batch's position kept beside it."""
-
-    _before_batch = KeptPlace.kept_state
-    _next_row = KeptPlace.first_number
 
     def __init__(self, parent: DatasetIterator[Any], batch_size: int, drop_remainder: bool) -> None:
         super().__init__(parent)
         self._batch_size = batch_size
         self._drop_remainder = drop_remainder
-        self.state_keys = ("parent", "batch_idx")
         self._before_batch = parent.get_state()
         self._batch: Any = None
         self._rows = 0
@@ -114,6 +110,9 @@ class RebatchDatasetIterator(KeptPlace, TransformIterator[T]):
             raise
         self._before_batch = before
         self._batch, self._rows, self._next_row = batch, rows, 0
+
+    def get_state(self) -> State:
+        return {"parent": copy_state(self._before_batch), "batch_idx": self._next_row}
 
     def check_state(self, state: State) -> None:
         self.check_parts(state, "parent", "batch_idx")

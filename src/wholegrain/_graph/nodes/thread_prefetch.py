@@ -16,9 +16,9 @@ from wholegrain._graph.iterator import (
     go_to_state_of,
 )
 from wholegrain._graph.kinds import AnyDataset, OneParentIterNode
+from wholegrain._state.validate import copy_state
 from wholegrain._read.background import QUICK_SECONDS, Background
 from wholegrain._read.waiting import Probe
-from wholegrain._state.place import KeptPlace
 from wholegrain._state.spec import CheckpointSpec
 
 # After so many elements it is judged whether they are worth a thread; later on more seldom.
@@ -67,7 +67,7 @@ def checked_buffer_size(size: int) -> int:
     return size
 
 
-class ThreadPrefetchDatasetIterator(KeptPlace, StageIterator[T]):
+class ThreadPrefetchDatasetIterator(StageIterator[T]):
     """A position in what a thread runs ahead: that of the last element handed out.
 
     Where elements turn out to be so quick that handing them over costs more than making them, the
@@ -82,8 +82,6 @@ class ThreadPrefetchDatasetIterator(KeptPlace, StageIterator[T]):
     keeps_time = True
     closes_when_dropped = False  # It would wait for its thread.
 
-    _state = KeptPlace.kept_state  # Of the last element handed out; None if the parent's is it.
-
     def __init__(self, parent: Any, prefetch_buffer_size: int) -> None:
         super().__init__((parent,))
         prefetch_buffer_size = checked_buffer_size(prefetch_buffer_size)
@@ -92,7 +90,7 @@ class ThreadPrefetchDatasetIterator(KeptPlace, StageIterator[T]):
         self._keeps_state = getattr(parent, "moves_at_end", True)
         self._background: Background | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
-        self._state = None
+        self._state: State | None = None  # Of the last element handed out; None: the parent's.
         self._count = 0
         self._count_is_known = True
         self._closed = False
@@ -269,6 +267,10 @@ class ThreadPrefetchDatasetIterator(KeptPlace, StageIterator[T]):
             raise closed_error()
         if self._buffer_size and self._background is None and self._probe is None:
             self._start()
+
+    def get_state(self) -> State:
+        state = self._state  # Read once: another thread may close the iterator.
+        return self.parent.get_state() if state is None else copy_state(state)  # type: ignore[no-any-return]
 
     def check_state(self, state: State) -> None:
         check_state_of(self.parent, state)

@@ -6,12 +6,12 @@ import operator
 import numpy as np
 
 from wholegrain._core.permute import shuffle_indices
+from wholegrain._core.state import copy_state, wrong_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count, whole_number
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import AnyDataset, OneParentIterNode
-from wholegrain._state.place import KeptPlace
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import wrong_state
 
@@ -48,19 +48,14 @@ class WindowShuffleIterDataset(OneParentIterNode[T]):
         return f"WindowShuffleIterDataset(window_size={self._window_size})"
 
 
-class WindowShuffleDatasetIterator(KeptPlace, TransformIterator[T]):
+class WindowShuffleDatasetIterator(TransformIterator[T]):
     """A position in a window, and where that window starts in the parent."""
-
-    _window_start = KeptPlace.kept_state
-    _window_index = KeptPlace.first_number
-    _pos_in_window = KeptPlace.second_number
 
     def __init__(self, parent: DatasetIterator[T], window_size: int, seed: int) -> None:
         super().__init__(parent)
         self._window_size = window_size
         self._seed = seed
         self._window: list[T] = []  # In the order in which they are given.
-        self.state_keys = ("parent_window_start_state", "window_index", "pos_in_window")
         self._window_start = parent.get_state()
         self._window_index = 0
         self._pos_in_window = 0
@@ -68,7 +63,7 @@ class WindowShuffleDatasetIterator(KeptPlace, TransformIterator[T]):
 
     def __next__(self) -> T:
         try:
-            position: int = self._pos_in_window
+            position = self._pos_in_window
             if position >= len(self._window):
                 if self._is_last:
                     raise StopIteration
@@ -85,7 +80,7 @@ class WindowShuffleDatasetIterator(KeptPlace, TransformIterator[T]):
             raise
 
     def take(self, count: int) -> list[T]:
-        position: int = self._pos_in_window
+        position = self._pos_in_window
         if not count or position >= len(self._window):
             return super().take(count)  # Which reads the next window.
         elements = self._window[position : position + count]
@@ -126,6 +121,13 @@ class WindowShuffleDatasetIterator(KeptPlace, TransformIterator[T]):
         self._window_start = window_start
         self._pos_in_window = 0
         self._is_last = False
+
+    def get_state(self) -> State:
+        return {
+            "parent_window_start_state": copy_state(self._window_start),
+            "window_index": self._window_index,
+            "pos_in_window": self._pos_in_window,
+        }
 
     def check_state(self, state: State) -> None:
         self.check_parts(state, "parent_window_start_state", "window_index", "pos_in_window")
