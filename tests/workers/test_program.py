@@ -10,9 +10,9 @@ import pytest
 
 from tests.workers.iterators import Mapped, remote
 from wholegrain._workers.local import launcher
+from wholegrain._workers.pickling import PROTOCOL, ByValuePickler
 from wholegrain._workers.program import Program, ProgramCopy, load
 from wholegrain._workers.remote import RemoteIterator
-from wholegrain._engine.pickling import PROTOCOL, ByValuePickler
 
 
 def content(program: Program) -> bytearray:

@@ -10,7 +10,6 @@ import numpy as np
 
 from wholegrain._core.failure import Failure, PartlyFailed
 from wholegrain._core.names import transform_name
-from wholegrain._core.state import copy_state, wrong_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import FlatMaps, Indices, S, State, T
 from wholegrain._graph.chunks import for_each
@@ -19,7 +18,7 @@ from wholegrain._graph.kinds import AnyDataset, OneParentIterNode, OneParentMapN
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.user_functions import check_flat_map
 from wholegrain._state.spec import CheckpointSpec
-from wholegrain._state.validate import wrong_state
+from wholegrain._state.validate import copy_state, wrong_state
 
 
 class FlatMapMapDataset(OneParentMapNode[T]):

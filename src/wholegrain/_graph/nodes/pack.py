@@ -4,7 +4,6 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from wholegrain._core.state import WrongStateError, copy_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
@@ -14,7 +13,7 @@ from wholegrain._packing.packed_batch import PackedBatch, Row
 from wholegrain._packing.recycling import RecycledArrays
 from wholegrain._packing.row_order import row_order
 from wholegrain._state.spec import CheckpointSpec
-from wholegrain._state.validate import WrongStateError
+from wholegrain._state.validate import WrongStateError, copy_state
 
 # So many elements are asked of the parent at once, at most: more makes a read no cheaper.
 _ELEMENTS_PER_READ = 256

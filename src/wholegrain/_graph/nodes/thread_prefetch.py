@@ -16,10 +16,10 @@ from wholegrain._graph.iterator import (
     go_to_state_of,
 )
 from wholegrain._graph.kinds import AnyDataset, OneParentIterNode
-from wholegrain._state.validate import copy_state
 from wholegrain._read.background import QUICK_SECONDS, Background
 from wholegrain._read.waiting import Probe
 from wholegrain._state.spec import CheckpointSpec
+from wholegrain._state.validate import copy_state
 
 # After so many elements it is judged whether they are worth a thread; later on more seldom.
 _FIRST_STEPS, _MOST_STEPS = 16, 4096

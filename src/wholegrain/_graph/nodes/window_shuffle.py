@@ -6,14 +6,13 @@ import operator
 import numpy as np
 
 from wholegrain._core.permute import shuffle_indices
-from wholegrain._core.state import copy_state, wrong_state
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count, whole_number
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import AnyDataset, OneParentIterNode
 from wholegrain._state.spec import CheckpointSpec
-from wholegrain._state.validate import wrong_state
+from wholegrain._state.validate import copy_state, wrong_state
 
 
 class WindowShuffleIterDataset(OneParentIterNode[T]):
