@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wholegrain._core.state import WrongStateError, copy_state, joined
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._engine.ending import wait_if_exiting
 from wholegrain._engine.launcher import get_launcher
@@ -119,9 +118,8 @@ class AutoPrefetchIterator(StageIterator[T]):
                 with self._context.observed.starting():
                     return next(self._start())
             return next(stretched)
-        except Exception as error:
+        except Exception:
             wait_if_exiting()  # Sockets are closed in the middle of anything.
-            keep_user_frames(error)
             raise
 
     def _check_open(self) -> None:

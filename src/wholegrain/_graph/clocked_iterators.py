@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._engine.waiting import ThreadTimes
 from wholegrain._graph.tape import tape
 
@@ -119,11 +118,7 @@ def _timed(method: Callable[..., Any], many: bool) -> Callable[..., Any]:
     def __next__(self: Any, *args: Any) -> Any:  # Tracebacks know a step by this name.
         observed = self.observed
         if observed is None or not observed.clocks_on:
-            try:
-                return method(self, *args)
-            except Exception as error:
-                keep_user_frames(error)
-                raise
+            return method(self, *args)
         outside, outer = current.below, current.stage
         current.below, current.stage = 0.0, self
         calls = observed.calls
@@ -144,9 +139,6 @@ def _timed(method: Callable[..., Any], many: bool) -> Callable[..., Any]:
             element = method(self, *args)
             made = len(element) if many else 1
             return element
-        except Exception as error:
-            keep_user_frames(error)
-            raise
         finally:
             end = clock()
             spent = end - start

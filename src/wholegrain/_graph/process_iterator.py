@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.state import copy_state
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._engine.ending import wait_if_exiting
 from wholegrain._engine.launcher import get_launcher
@@ -72,9 +71,8 @@ class ProcessIterator(DatasetIterator[T]):
             if remote is None:
                 remote = self._connect()
             return next(remote)
-        except Exception as error:
+        except Exception:
             wait_if_exiting()  # Sockets are closed in the middle of anything.
-            keep_user_frames(error)
             raise
 
     def _connect(self) -> RemoteIterator[T]:

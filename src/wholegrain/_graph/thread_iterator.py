@@ -6,7 +6,6 @@ import weakref
 from typing import Any
 
 from wholegrain._core.place import KeptPlace
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count
 from wholegrain._engine.background import QUICK_SECONDS, Background
@@ -103,10 +102,9 @@ class ThreadPrefetchDatasetIterator(KeptPlace, StageIterator[T]):
             self._state = state
             self._count += 1
             return element  # type: ignore[no-any-return]
-        except Exception as error:
+        except Exception:
             if self._closed:  # By another thread, in the middle of this.
                 raise closed_error() from None
-            keep_user_frames(error)
             raise
 
     def take(self, count: int) -> list[T]:

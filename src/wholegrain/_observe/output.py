@@ -6,7 +6,6 @@ import time
 from typing import TYPE_CHECKING
 
 from wholegrain._core.log import say
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import T
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._observe.prometheus import NEXT_DURATION, Metric
@@ -39,18 +38,14 @@ class OutputIterator(ForwardingIterator[T]):
             self._registry, self._look_at = Registry(), 0.0
 
     def __next__(self) -> T:
-        try:
-            if not self._is_drawn:
-                self._refuse_folder()
-            started = time.perf_counter_ns()
-            element = next(self._iterator)
-            for metric in self.metrics:
-                metric.observe(time.perf_counter_ns() - started)
-            self._after_elements()
-            return element
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        if not self._is_drawn:
+            self._refuse_folder()
+        started = time.perf_counter_ns()
+        element = next(self._iterator)
+        for metric in self.metrics:
+            metric.observe(time.perf_counter_ns() - started)
+        self._after_elements()
+        return element
 
     def take(self, count: int) -> list[T]:
         if not self._is_drawn:

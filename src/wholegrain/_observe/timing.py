@@ -11,7 +11,6 @@ from typing import Any
 from wholegrain._core import events, tree
 from wholegrain._core.elements import describe, nbytes
 from wholegrain._core.log import logger
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, NDArray, State, T
 from wholegrain._graph import run
 from wholegrain._graph.iterator import DatasetIterator
@@ -250,11 +249,7 @@ class TimedIterator(ForwardingIterator[T]):
         self._clock = clock
 
     def __next__(self) -> T:
-        try:
-            return self._timed(self._iterator.__next__)  # type: ignore[no-any-return]
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        return self._timed(self._iterator.__next__)  # type: ignore[no-any-return]
 
     def _timed(self, step: Callable[..., Any], *args: Any) -> Any:
         elements: list[T] = []

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.rows import Row, Rows
 from wholegrain._core.state import number_of, wrong_state
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, StageIterator, closed_error
 from wholegrain._graph.kinds import IterNode
@@ -159,13 +158,9 @@ class ParquetDatasetIterator(Rows, StageIterator[Row]):
 
     def more_rows(self) -> bool:
         """Go on to rows that follow; return whether there are any."""
-        try:
-            if self.observed is None or not self.observed.is_alone:
-                return self._more_rows()
-            return self._more_rows_noted()
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        if self.observed is None or not self.observed.is_alone:
+            return self._more_rows()
+        return self._more_rows_noted()
 
     def _more_rows_noted(self) -> bool:
         """Do that, and note for the report how long it takes."""

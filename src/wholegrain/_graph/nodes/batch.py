@@ -13,7 +13,6 @@ from wholegrain._core.elements import nbytes
 from wholegrain._core.errors import add_stage_note
 from wholegrain._core.failure import PartlyFailed, is_failure, joined
 from wholegrain._core.stack import Empty, GrowingBatch, has_large_arrays, stack
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, T
 from wholegrain._graph.chunks import for_each, raise_failure, read_singly
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
@@ -234,15 +233,11 @@ class BatchDatasetIterator(TransformIterator[T]):
         self._take_stacked = getattr(parent, "take_stacked", None) if self._stacks else None
 
     def __next__(self) -> T:
-        try:
-            if self._take_stacked is not None:
-                batch: T | None = self._take_stacked(self._batch_size)
-                if batch is not None:
-                    return batch
-            return self._next_batch()  # type: ignore[no-any-return]
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        if self._take_stacked is not None:
+            batch: T | None = self._take_stacked(self._batch_size)
+            if batch is not None:
+                return batch
+        return self._next_batch()  # type: ignore[no-any-return]
 
     def _next_batch(self) -> Any:
         members = self._members()

@@ -3,7 +3,6 @@
 import operator
 
 from wholegrain._core.state import copy_state, flag_of
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import AnyDataset, OneParentIterNode
@@ -53,27 +52,23 @@ class CacheDatasetIterator(TransformIterator[T]):
         self._reading_again = False
 
     def __next__(self) -> T:
-        try:
-            if self._missing != 0:
-                self._read_again()
-            position = self._position
-            if position < len(self._kept):
-                element = self._kept[position]
-            elif self._filled:
-                self.check_open()
-                raise StopIteration
-            else:
-                try:
-                    element = next(self.parent)
-                except StopIteration:
-                    self._filled = True
-                    raise
-                self._kept.append(element)
-            self._position = position + 1
-            return element
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        if self._missing != 0:
+            self._read_again()
+        position = self._position
+        if position < len(self._kept):
+            element = self._kept[position]
+        elif self._filled:
+            self.check_open()
+            raise StopIteration
+        else:
+            try:
+                element = next(self.parent)
+            except StopIteration:
+                self._filled = True
+                raise
+            self._kept.append(element)
+        self._position = position + 1
+        return element
 
     def _read_again(self) -> None:
         if not self._reading_again:

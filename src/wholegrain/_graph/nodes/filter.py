@@ -5,7 +5,6 @@ from typing import Any, NoReturn
 
 from wholegrain._core.failure import Failure, PartlyFailed, can_be_recorded
 from wholegrain._core.names import transform_name
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import T
 from wholegrain._graph import fusion
 from wholegrain._graph.chunks import after_failure
@@ -79,25 +78,21 @@ class FilterDatasetIterator(ElementIterator[T]):
         return False  # How many elements were dropped between two is not kept.
 
     def __next__(self) -> T:
-        try:
-            keeps, parent, watch = self._keeps, self.parent, self._watch
-            if self._held is not None:
-                for held in self.take(1):
-                    return held
-                raise StopIteration
-            while True:
-                element = next(parent)
-                try:
-                    kept = keeps(element)
-                except Exception as error:
-                    self.explain(error, self._transform)
-                    raise
-                watch.see(1, 0 if kept else 1)
-                if kept:
-                    return element  # type: ignore[no-any-return]
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        keeps, parent, watch = self._keeps, self.parent, self._watch
+        if self._held is not None:
+            for held in self.take(1):
+                return held
+            raise StopIteration
+        while True:
+            element = next(parent)
+            try:
+                kept = keeps(element)
+            except Exception as error:
+                self.explain(error, self._transform)
+                raise
+            watch.see(1, 0 if kept else 1)
+            if kept:
+                return element  # type: ignore[no-any-return]
 
     def take(self, count: int) -> list[T]:
         if not self._reads_chunks:

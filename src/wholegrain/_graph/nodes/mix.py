@@ -13,7 +13,6 @@ from wholegrain._core.errors import add_stage_note
 from wholegrain._core.failure import PartlyFailed
 from wholegrain._core.mixture import Mixture, integer_weights
 from wholegrain._core.state import flag_of, number_of, part_of, shortened, wrong_state
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, State, T
 from wholegrain._graph.chunks import for_each, read_singly
 from wholegrain._graph.iterator import (
@@ -218,7 +217,6 @@ class MixedDatasetIterator(StageIterator[T]):
             raise
         except Exception as error:
             add_stage_note(error, f"It came from component {self._name(component)} of a mixture.")
-            keep_user_frames(error)
             raise
 
     def _name(self, component: int) -> Any:

@@ -1,6 +1,5 @@
 """Nodes that change no element: a seed for those behind, options for the whole pipeline."""
 
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import IndexT, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import AnyDataset, IndexTransform, OneParentIterNode
@@ -79,11 +78,7 @@ class PassingIterator(TransformIterator[T]):
         super().__init__(parent)
 
     def __next__(self) -> T:
-        try:
-            return next(self.parent)  # type: ignore[no-any-return]
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        return next(self.parent)  # type: ignore[no-any-return]
 
     def take(self, count: int) -> list[T]:
         return self.parent.take(count)

@@ -14,7 +14,6 @@ from wholegrain._core.elements import nbytes
 from wholegrain._core.failure import Failure, PartlyFailed
 from wholegrain._core.place import ChunkPlace
 from wholegrain._core.state import WrongStateError, index_of, joined, list_of, shortened
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._engine.read_ahead import ReadAhead
 from wholegrain._graph import run
@@ -113,16 +112,12 @@ class PrefetchDatasetIterator(ChunkPlace, StageIterator[T]):
     # Elements.
 
     def __next__(self) -> T:
-        try:
-            cursor = self._cursor
-            while cursor >= self._count:
-                self._next_chunk()
-                cursor = 0
-            self._cursor = cursor + 1
-            return self._elements[cursor]
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        cursor = self._cursor
+        while cursor >= self._count:
+            self._next_chunk()
+            cursor = 0
+        self._cursor = cursor + 1
+        return self._elements[cursor]
 
     def take(self, count: int) -> list[T]:
         cursor = self._cursor

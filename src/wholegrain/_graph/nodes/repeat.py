@@ -2,7 +2,6 @@
 
 import sys
 
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import IndexT, State, T
 from wholegrain._core.whole_number import whole_count
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
@@ -107,20 +106,16 @@ class RepeatDatasetIterator(TransformIterator[T]):
         self._any_in_epoch = False
 
     def __next__(self) -> T:
-        try:
-            while self._num_epochs is None or self.epoch < self._num_epochs:
-                try:
-                    element: T = next(self.parent)
-                except StopIteration:
-                    self._next_epoch()
-                else:
-                    self._any_in_epoch = True
-                    return element
-            self.check_open()
-            raise StopIteration
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        while self._num_epochs is None or self.epoch < self._num_epochs:
+            try:
+                element: T = next(self.parent)
+            except StopIteration:
+                self._next_epoch()
+            else:
+                self._any_in_epoch = True
+                return element
+        self.check_open()
+        raise StopIteration
 
     def take(self, count: int) -> list[T]:
         while self._num_epochs is None or self.epoch < self._num_epochs:

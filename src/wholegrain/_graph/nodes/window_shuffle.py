@@ -8,7 +8,6 @@ import numpy as np
 from wholegrain._core.permute import shuffle_indices
 from wholegrain._core.place import KeptPlace
 from wholegrain._core.state import wrong_state
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count, whole_number
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
@@ -67,22 +66,18 @@ class WindowShuffleDatasetIterator(KeptPlace, TransformIterator[T]):
         self._is_last = False  # A window that is not full ends the data.
 
     def __next__(self) -> T:
-        try:
-            position: int = self._pos_in_window
-            if position >= len(self._window):
-                if self._is_last:
-                    raise StopIteration
-                self._fill(self._window_index)
-                position = 0
-            element = self._window[position]
-            position += 1
-            self._pos_in_window = position
-            if position == len(self._window):
-                self._window_index += 1
-            return element
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        position: int = self._pos_in_window
+        if position >= len(self._window):
+            if self._is_last:
+                raise StopIteration
+            self._fill(self._window_index)
+            position = 0
+        element = self._window[position]
+        position += 1
+        self._pos_in_window = position
+        if position == len(self._window):
+            self._window_index += 1
+        return element
 
     def take(self, count: int) -> list[T]:
         position: int = self._pos_in_window
