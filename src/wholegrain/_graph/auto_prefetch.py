@@ -28,6 +28,7 @@ from wholegrain._graph.stretch_iterator import (
     StretchReadIterator,
     reading_stretches,
 )
+from wholegrain._observe.shown import WORKERS
 
 if TYPE_CHECKING:
     from wholegrain._engine.crew import Crew
@@ -55,6 +56,10 @@ class Caps(NamedTuple):
 class AutoPrefetchIterDataset(OneParentIterNode[T]):
     """The parent, made by worker processes whose number is found out while they run."""
 
+    keeps_size = True
+    runs_ahead = WORKERS
+    splits_own_time = False
+    opens_later = True
     _stage = Stage(position="parent")
 
     only_prefetches = True
@@ -73,6 +78,15 @@ class AutoPrefetchIterDataset(OneParentIterNode[T]):
         raise ValueError(
             "A pipeline that already runs in several workers cannot be dealt out once more. Use"
             " one prefetch with all the workers."
+        )
+
+    def _label(self) -> str:
+        return "mp_prefetch (auto workers)"
+
+    def _about(self, name: str) -> str:
+        return (
+            f"{name}: everything upstream runs in worker processes. Their number is adapted"
+            " while they run, which changes neither the elements nor their order."
         )
 
     def __str__(self) -> str:

@@ -27,7 +27,7 @@ from wholegrain._graph.chunks import for_each, raise_failure, read_after
 from wholegrain._graph.kinds import FunctionTransform
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.observed import Observed, is_on
-from wholegrain._graph.times import Times
+from wholegrain._observe.times import Times
 
 Read = Callable[[int, int], Sequence[Any]]
 

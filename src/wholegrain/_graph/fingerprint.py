@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from wholegrain._graph import outline
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
+from wholegrain._observe import outline
+from wholegrain._observe.shown import Shown
 
 VERSION = 1
 
@@ -167,7 +168,7 @@ def identity(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"ndarray of {value.dtype}{list(value.shape[1:])}"
     kind: Any = type(value)
-    if kind.__repr__ is outline.Shown.__repr__:
+    if kind.__repr__ is Shown.__repr__:
         return _short(outline.tree(value, outline.plain_label))  # Names of stages do not count.
     return _short(repr(value)) if _represents_itself(value) else kind.__qualname__
 

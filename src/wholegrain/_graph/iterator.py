@@ -14,8 +14,9 @@ from wholegrain._core.errors import add_stage_note, has_stage_note
 from wholegrain._core.names import transform_name
 from wholegrain._core.state import joined, number_of, part_of
 from wholegrain._core.types import State, T, T_co
-from wholegrain._graph import hints, outline, run
+from wholegrain._graph import hints, run
 from wholegrain._graph.clocked_iterators import with_clock
+from wholegrain._observe import outline
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -32,9 +32,9 @@ from wholegrain._graph.clocked_iterators import (
     replaced,
 )
 from wholegrain._graph.pace import Pace
-from wholegrain._graph.stage_ids import StageIds
 from wholegrain._graph.tape import tape
-from wholegrain._graph.times import Reads, Times, extrapolate
+from wholegrain._observe.stage_ids import StageIds
+from wholegrain._observe.times import Reads, Times, extrapolate
 
 _CLOCK_S = 2e-6
 """What a clock around a stage costs for each call."""

@@ -98,6 +98,11 @@ class OperationIterDataset(OneParentIterNode[Record[Any]]):
             )
         return _LegacyIterator(parent, operation)
 
+    @property
+    def _transform(self) -> Any:
+        """By which reports know its function."""
+        return self._operation
+
     def __str__(self) -> str:
         return f"OperationIterDataset({transform_name(self._operation)})"
 

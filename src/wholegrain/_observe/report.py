@@ -7,11 +7,12 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from wholegrain._graph import outline
 from wholegrain._graph.iterator import DatasetIterator
-from wholegrain._graph.times import Times
+from wholegrain._observe import outline
 from wholegrain._observe.advice import Verdict, judge
-from wholegrain._observe.blame import WORKERS, Lane, Place, share_out
+from wholegrain._observe.blame import Lane, Place, share_out
+from wholegrain._observe.shown import READERS, WORKERS, Shown
+from wholegrain._observe.times import Times
 
 
 @dataclasses.dataclass
@@ -240,25 +241,18 @@ def _written(places: list[Place], lane: Lane, seen: dict[str, Any], verdict: Ver
     )
 
 
-_PASSES_ON = ("Prefetch", "Filter", "Seed", "WithOptions", "Limit", "Repeat", "Shuffle", "Cache")
-
-
 def _size_after(place: Place, sizes: dict[str, float]) -> float:
     """Return the size of an element where it follows from the parent's; 0 if not."""
-    kind = type(place.dataset).__name__
-    if len(place.parents) != 1:
+    if len(place.parents) != 1 or not isinstance(place.dataset, Shown):
         return 0.0
-    parent = sizes.get(place.parents[0], 0.0)
-    if kind.startswith("Batch") and getattr(place.dataset, "_batch_fn", None) is None:
-        return float(parent * place.dataset._batch_size)
-    return parent if any(name in kind for name in _PASSES_ON) else 0.0
+    return place.dataset._size_from(sizes.get(place.parents[0], 0.0))
 
 
 def _elements(place: Place, seen: dict[str, Any]) -> float | None:
     times: Times | None = seen["stages"].get(place.key)
     if times is not None and times.elements:
         return times.elements
-    if type(place.dataset).__name__ == "PrefetchIterDataset":
+    if place.ahead == READERS:
         parent = seen["stages"].get(place.parents[0])
         return parent.elements if parent is not None and parent.elements else None
     return None

@@ -170,6 +170,14 @@ class BatchMapDataset(OneParentMapNode[T]):
             self.parent._element_spec, self._batch_size, self._drop_remainder, self._batch_fn
         )
 
+    makes_batches = True
+
+    def _label(self) -> str:
+        return f"batch({self._batch_size})"
+
+    def _size_from(self, size: float) -> float:
+        return size * self._batch_size if self._batch_fn is None else 0.0
+
     def __str__(self) -> str:
         return (
             f"BatchMapDataset(batch_size={self._batch_size}, drop_remainder={self._drop_remainder})"
@@ -203,6 +211,14 @@ class BatchIterDataset(OneParentIterNode[T]):
         return _batch_spec(
             self._parent._element_spec, self._batch_size, self._drop_remainder, self._batch_fn
         )
+
+    makes_batches = True
+
+    def _label(self) -> str:
+        return f"batch({self._batch_size})"
+
+    def _size_from(self, size: float) -> float:
+        return size * self._batch_size if self._batch_fn is None else 0.0
 
     def __str__(self) -> str:
         return (

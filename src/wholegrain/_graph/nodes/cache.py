@@ -21,6 +21,7 @@ class CacheIterDataset(OneParentIterNode[T]):
         parent: What is read once.
     """
 
+    keeps_size = True
     _stage = Stage(rereads=True)
 
     def __init__(self, parent: AnyDataset[T]) -> None:
@@ -28,6 +29,9 @@ class CacheIterDataset(OneParentIterNode[T]):
 
     def open(self) -> DatasetIterator[T]:
         return CacheDatasetIterator(self._parent.__iter__())
+
+    def _about(self, name: str) -> str:
+        return f"{name} keeps all elements of the first epoch in memory."
 
     def __str__(self) -> str:
         return "CacheIterDataset"

@@ -19,6 +19,7 @@ from wholegrain._graph.stage import Stage
 class FilterMapDataset(FunctionTransform[T]):
     """The elements for which a function is true, None at the other indices."""
 
+    keeps_size = True
     kind = fusion.FILTER
 
     _stage = Stage(free=("transform",), position="regrouped")
@@ -38,10 +39,14 @@ class FilterMapDataset(FunctionTransform[T]):
     def _element_spec(self) -> Any:
         return self.parent._element_spec
 
+    def _about(self, name: str) -> str:
+        return f"{name} leaves gaps: `ds[i]` may be None, and iteration skips those."
+
 
 class FilterIterDataset(OneParentIterNode[T]):
     """The elements for which a function is true, in order."""
 
+    keeps_size = True
     _stage = Stage(free=("transform",), position="regrouped")
 
     def __init__(self, parent: Any, transform: Any) -> None:

@@ -91,6 +91,9 @@ class FlatMapMapDataset(OneParentMapNode[T]):
     def _element_spec(self) -> Any:
         raise NotImplementedError("The element spec after a flat map is not known.")
 
+    def _about(self, name: str) -> str:
+        return f"{name} leaves gaps: `ds[i]` may be None, and iteration skips those."
+
     def __str__(self) -> str:
         return f"FlatMapMapDataset(transform={transform_name(self._transform)})"
 

@@ -15,6 +15,7 @@ class LimitIterDataset(OneParentIterNode[T]):
         count: How many, at least 1.
     """
 
+    keeps_size = True
     _stage = Stage(free=("count",))
     _period = None  # It ends.
 

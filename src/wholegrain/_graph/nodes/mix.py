@@ -25,6 +25,7 @@ from wholegrain._graph.iterator import (
 from wholegrain._graph.kinds import IterNode, ManyParentsMapNode, several
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
+from wholegrain._observe import outline
 from wholegrain.transforms import DatasetSelectionMap
 
 
@@ -72,6 +73,9 @@ class MixedMapDataset(ManyParentsMapNode[T]):
 
     def locate_many(self, indices: Indices) -> tuple[Indices, Indices]:
         return self._mixture.locate_many(indices)
+
+    def _label(self) -> str:
+        return f"mix ({outline.counted(len(self.parents), 'dataset')})"
 
     def __str__(self) -> str:
         return f"MixedMapDataset[{len(self._parents)} parents]"
@@ -157,6 +161,9 @@ class MixedIterDataset(IterNode[T]):
     @property
     def _element_spec(self) -> Any:
         return self._parents[0]._element_spec
+
+    def _label(self) -> str:
+        return f"mix ({outline.counted(len(self.parents), 'dataset')})"
 
     def __str__(self) -> str:
         return f"MixedIterDataset([{len(self._parents)} parents], proportions={self._weights})"

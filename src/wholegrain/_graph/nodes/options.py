@@ -12,6 +12,7 @@ from wholegrain.options import DatasetOptions
 class SeedMapDataset(IndexTransform[T]):
     """The parent, with a seed from which those of later stages follow."""
 
+    keeps_size = True
     _stage = Stage(position="parent")
 
     def __init__(self, parent: MapDataset[T], seed: int | None) -> None:
@@ -20,6 +21,9 @@ class SeedMapDataset(IndexTransform[T]):
 
     def parent_index(self, index: IndexT) -> IndexT:
         return index
+
+    def _label(self) -> str:
+        return f"seed({self.base_seed})"
 
     def __str__(self) -> str:
         return "WithOptionsMapDataset"
@@ -35,6 +39,7 @@ class WithOptionsIterDataset(OneParentIterNode[T]):
         options: What to set.
     """
 
+    keeps_size = True
     _stage = Stage(free=("options",), position="parent")
     _step = Step()
 
@@ -50,6 +55,9 @@ class WithOptionsIterDataset(OneParentIterNode[T]):
     def open(self) -> DatasetIterator[T]:
         return PassingIterator(self._parent.__iter__())
 
+    def _label(self) -> str:
+        return "options"
+
     def __str__(self) -> str:
         return f"WithOptionsIterDataset(options={self.options})"
 
@@ -57,6 +65,7 @@ class WithOptionsIterDataset(OneParentIterNode[T]):
 class SeedIterDataset(OneParentIterNode[T]):
     """The parent, with a seed from which those of later stages follow."""
 
+    keeps_size = True
     _stage = Stage(position="parent")
     _step = Step()
 
@@ -66,6 +75,9 @@ class SeedIterDataset(OneParentIterNode[T]):
 
     def open(self) -> DatasetIterator[T]:
         return PassingIterator(self._parent.__iter__())
+
+    def _label(self) -> str:
+        return f"seed({self.base_seed})"
 
     def __str__(self) -> str:
         return "WithOptionsIterDataset"

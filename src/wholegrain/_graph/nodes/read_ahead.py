@@ -24,6 +24,8 @@ from wholegrain._graph.kinds import IterNode, add_read_note
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
 from wholegrain._graph.tape import tape
+from wholegrain._observe import outline
+from wholegrain._observe.shown import READERS
 from wholegrain.options import ReadOptions
 
 # How much memory what is read ahead may take: in one process, and in all of several workers,
@@ -41,6 +43,8 @@ _LARGEST_HINT = 1 << 15
 class PrefetchIterDataset(IterNode[T]):
     """One epoch of a MapDataset, in order."""
 
+    keeps_size = True
+    runs_ahead = READERS
     _stage = Stage(free=("read_options", "allow_nones"))
     is_bridge = True  # From a MapDataset, which makes another one for each of its iterators.
 
@@ -62,6 +66,25 @@ class PrefetchIterDataset(IterNode[T]):
     @property
     def _element_spec(self) -> Any:
         return self._parent._element_spec
+
+    def _label(self) -> str:
+        return "to_iter_dataset"
+
+    def _about(self, name: str) -> str:
+        options = self._read_options
+        threads = options.num_threads if options.prefetch_buffer_size else 0
+        parent = self._parent
+        gaps = "" if self.gives_all else " Missing elements are skipped."
+        how = "The thread that calls `next` reads them, in chunks of about a millisecond."
+        if threads:
+            how = (
+                "The thread that calls `next` reads them while that is quick. If reads wait or"
+                f" compute for long, up to {threads} threads read up to"
+                f" {options.prefetch_buffer_size} elements ahead."
+            )
+        count = outline.length_text(parent)
+        what = "an infinite number of" if outline.is_infinite(parent) else count
+        return f"{name} reads {what} indices in order.{gaps} {how}"
 
     def __str__(self) -> str:
         return (

@@ -25,6 +25,7 @@ def _checked_epochs(method: str, num_epochs: int | None) -> int | None:
 class RepeatMapDataset(IndexTransform[T]):
     """Several epochs of the parent, counted as one."""
 
+    keeps_size = True
     _stage = Stage(fixed=("reseed",), free=("num_epochs",))
 
     def __init__(
@@ -63,6 +64,9 @@ class RepeatMapDataset(IndexTransform[T]):
             raise ZeroDivisionError(f"{self} is empty: there is no element to read.")
         return index % self._parent_length
 
+    def _label(self) -> str:
+        return "repeat" if self._num_epochs is None else f"repeat({self._num_epochs})"
+
     def __str__(self) -> str:
         return f"RepeatMapDataset(num_epochs={self._num_epochs})"
 
@@ -75,6 +79,7 @@ class RepeatIterDataset(OneParentIterNode[T]):
         num_epochs: How many times; forever by default.
     """
 
+    keeps_size = True
     _stage = Stage(free=("num_epochs",))
 
     def __init__(self, parent: AnyDataset[T], num_epochs: int | None = None) -> None:
@@ -88,6 +93,9 @@ class RepeatIterDataset(OneParentIterNode[T]):
 
     def open(self) -> DatasetIterator[T]:
         return RepeatDatasetIterator(self._parent.__iter__(), self._num_epochs)
+
+    def _label(self) -> str:
+        return "repeat" if self._num_epochs is None else f"repeat({self._num_epochs})"
 
     def __str__(self) -> str:
         return f"RepeatIterDataset(num_epochs={self._num_epochs})"

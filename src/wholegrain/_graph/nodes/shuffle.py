@@ -31,6 +31,7 @@ def check_seed(method: str, seed: Any) -> int:
 class ShuffleMapDataset(IndexTransform[T]):
     """Each epoch of the parent in another random order."""
 
+    keeps_size = True
     _stage = Stage(fixed=("seed", "length"))
     is_random = True
 
@@ -78,6 +79,7 @@ class WindowShuffleMapDataset(IndexTransform[T]):
         seed: The seed of the first window; each further one has the next.
     """
 
+    keeps_size = True
     _stage = Stage(fixed=("window_size", "seed", "length"))
     is_random = True
 

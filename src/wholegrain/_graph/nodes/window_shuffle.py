@@ -24,6 +24,7 @@ class WindowShuffleIterDataset(OneParentIterNode[T]):
         seed: The seed of the first window; each further one has the next.
     """
 
+    keeps_size = True
     _stage = Stage(fixed=("window_size", "seed"), rereads=True)
     is_random = True
 
@@ -42,6 +43,12 @@ class WindowShuffleIterDataset(OneParentIterNode[T]):
 
     def open(self) -> DatasetIterator[T]:
         return WindowShuffleDatasetIterator(self._parent.__iter__(), self._window_size, self._seed)
+
+    def _about(self, name: str) -> str:
+        return (
+            f"{name} keeps a window of elements in memory. A restored iterator reads the window"
+            " again."
+        )
 
     def __str__(self) -> str:
         return f"WindowShuffleIterDataset(window_size={self._window_size})"
