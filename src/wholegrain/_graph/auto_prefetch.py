@@ -28,6 +28,7 @@ from wholegrain._graph.stretch_iterator import (
     StretchReadIterator,
     reading_stretches,
 )
+from wholegrain._graph.timed import worker_output
 from wholegrain._observe.shown import WORKERS
 
 if TYPE_CHECKING:
@@ -310,11 +311,11 @@ def _open_in_worker(
     alone = context.but(worker_index=0, worker_count=1)
     with run.entered(alone):
         iterator = dataset.__iter__()
-    context.observed.be_output(iterator, dataset)
     reader: Any = iterator
     while not isinstance(reader, StretchReadIterator):
         (reader,) = reader._parents
-    return StretchIterator(iterator, reader, CountedStates(dataset))
+    output = worker_output(iterator, context.observed, dataset)
+    return StretchIterator(output, reader, CountedStates(dataset))
 
 
 def _settings(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.errors import takes_place
@@ -297,6 +297,14 @@ class InterleaveDatasetIterator(StageIterator[T]):
                 # Not by `check_state`, if it was not open.
                 iterator.set_state(slot_state)
                 self._slots[slot] = self._started(iterator)
+
+    def tell_report(self) -> None:
+        for iterator in [*self._slots, *self._idle.values()]:
+            if iterator is not None:
+                iterator.tell_report()
+
+    def link(self, change: Callable[[Any], Any]) -> None:
+        self._slots[:] = [None if it is None else change(it) for it in self._slots]
 
     def progress(self) -> Any:
         return self._next_slot, [None if it is None else it.progress() for it in self._slots]

@@ -26,6 +26,7 @@ from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.run_iterator import Run
+from wholegrain._graph.timed import with_clocks
 from wholegrain._graph.user_functions import method_or_function as method_or_function
 from wholegrain._observe import outline
 
@@ -262,7 +263,8 @@ class IterNode(IterDataset[T]):
         context = run.current()
         iterator = self.open() if context.watch is None else context.watch.open(self)
         iterator.opened_from = self
-        context.observed.opened(iterator, self, is_output=False)
+        if context.observed.opened(iterator, self):
+            return with_clocks(iterator)  # type: ignore[no-any-return]
         return iterator
 
     @abc.abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from wholegrain._core.place import KeptPlace
@@ -35,6 +36,20 @@ def checked_buffer_size(size: int) -> int:
     return size
 
 
+class _Upstream:
+    """What a thread reads from. The thread itself changes it: others might do so in between."""
+
+    def __init__(self, iterator: Any) -> None:
+        self.iterator = iterator
+        self.change: Callable[[Any], Any] | None = None
+
+    def relink(self) -> None:
+        """Read from what was asked for by `link`."""
+        change, self.change = self.change, None
+        if change is not None:
+            self.iterator = change(self.iterator)
+
+
 class ThreadPrefetchDatasetIterator(KeptPlace, StageIterator[T]):
     """A position in what a thread runs ahead: that of the last element handed out.
 
@@ -55,7 +70,7 @@ class ThreadPrefetchDatasetIterator(KeptPlace, StageIterator[T]):
     def __init__(self, parent: Any, prefetch_buffer_size: int) -> None:
         super().__init__((parent,))
         prefetch_buffer_size = checked_buffer_size(prefetch_buffer_size)
-        self.parent = parent
+        self._upstream = _Upstream(parent)
         self._buffer_size = prefetch_buffer_size
         self._keeps_state = getattr(parent, "moves_at_end", True)
         self._background: Background | None = None
@@ -68,6 +83,14 @@ class ThreadPrefetchDatasetIterator(KeptPlace, StageIterator[T]):
         self._probe: Probe | None = None
         self._slow_looks = 0
         self._steps_to_judge = _FIRST_STEPS
+
+    @property
+    def parent(self) -> Any:
+        """What it reads from."""
+        return self._upstream.iterator
+
+    def link(self, change: Callable[[Any], Any]) -> None:
+        self._upstream.change = change
 
     def __next__(self) -> T:
         try:
@@ -174,6 +197,8 @@ class ThreadPrefetchDatasetIterator(KeptPlace, StageIterator[T]):
 
     def _next_of_parent(self) -> T:
         """Take an element without running ahead. The end leaves the state as it is."""
+        if self._upstream.change is not None:
+            self._upstream.relink()
         parent, keeps_state = self.parent, self._keeps_state
         if keeps_state and self._state is None:
             self._state = parent.get_state()
@@ -198,8 +223,12 @@ class ThreadPrefetchDatasetIterator(KeptPlace, StageIterator[T]):
             # The one to give while nothing has been handed out.
             self._state = get_state()
 
+        upstream = self._upstream
+
         def step() -> tuple[Any, Any]:
-            return next(parent), get_state()
+            if upstream.change is not None:
+                upstream.relink()
+            return next(upstream.iterator), get_state()
 
         background = self._background = Background(
             step, get_state, self._buffer_size, self._steps_to_judge

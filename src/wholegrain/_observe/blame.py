@@ -63,7 +63,7 @@ def share_out(places: list[Place], seen: dict[str, Any]) -> Lane:
         times = stages.get(place.key, Times())
         own, waited = times.own, times.waited
         if place.ahead is not None:
-            if not place.dataset.splits_own_time:
+            if seen.get("is_watched") or not place.dataset.splits_own_time:
                 own, waited = 0.0, waited + own
             if not is_known(place, stages):
                 own, waited = own + waited, 0.0

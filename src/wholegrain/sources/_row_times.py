@@ -54,8 +54,7 @@ class RowTimes:
         self._times.own += seconds
         self._times.computing += seconds
         # It will be found to have passed between two reads.
-        self._observed.wait += seconds
-        self._observed.loop -= seconds
+        self._observed.consumer.note_wait(seconds)
 
     @property
     def asks_for_clock(self) -> bool:

@@ -23,8 +23,9 @@ from wholegrain._graph.iterator import DatasetIterator, StageIterator, closed_er
 from wholegrain._graph.kinds import IterNode, add_read_note
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
-from wholegrain._graph.tape import tape
 from wholegrain._observe import outline
+from wholegrain._observe.clock import timer
+from wholegrain._observe.sampler import ALWAYS
 from wholegrain._observe.shown import READERS
 from wholegrain.options import ReadOptions
 
@@ -245,14 +246,15 @@ class PrefetchDatasetIterator(ChunkPlace, StageIterator[T]):
     def _next_observed(self, reader: ReadAhead[T]) -> tuple[int, Any]:
         """Get the next chunk, and note how long that takes."""
         observed = self.observed
-        if observed.deep and reader.unwatched and not tape.deep:  # What it takes is heard of later.
+        is_slow = observed.sampler.mode == ALWAYS
+        if is_slow and reader.unwatched and not timer.deep:  # What it takes is heard of later.
             before = reader.unseen_seconds
             got = reader.next_chunk()
-            tape.below += reader.unseen_seconds - before
+            timer.exclude(reader.unseen_seconds - before)
             return got
         self.catch_up()
         reader.unwatched, reads = False, reader.reads_here
-        if observed.deep and tape.deep:
+        if is_slow and timer.deep:
             with observed.waiting(self, reads=reads):
                 return reader.next_chunk()
         began = time.perf_counter()
@@ -354,6 +356,10 @@ class PrefetchDatasetIterator(ChunkPlace, StageIterator[T]):
 
     def progress(self) -> Any:
         return self._end, self._cursor
+
+    @property
+    def is_within_chunk(self) -> bool:  # type: ignore[override]
+        return self._cursor > 0
 
     # The position.
 
