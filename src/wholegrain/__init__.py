@@ -7,7 +7,6 @@ Example:
     ...     print(batch)
 """
 
-import importlib
 import os
 from typing import TYPE_CHECKING
 
@@ -89,7 +88,9 @@ def __dir__() -> list[str]:
 
 
 if os.environ.get("ENABLE_PYGRAIN_PROMETHEUS_TELEMETRY", "").lower() == "true":
-    importlib.import_module("wholegrain._observe.prometheus").start()
+    from wholegrain._observe import prometheus as _prometheus
+
+    _prometheus.start()
 
 # Keras asks Grain about datasets of this package, for their names: it is told, once it is imported.
 _keras_hook.watch()

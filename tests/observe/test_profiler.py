@@ -107,7 +107,7 @@ def test_without_a_trace_there_is_no_clock(tmp_path: Path) -> None:
     _run(
         """
         assert type(iter(ds)._parent).__name__ == "BatchDatasetIterator"
-        assert "wholegrain._observe.watch" not in sys.modules
+        assert "wholegrain._graph.watch" not in sys.modules
         """,
         tmp_path,
     )

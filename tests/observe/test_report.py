@@ -15,7 +15,7 @@ import pytest
 
 import wholegrain as wg
 from wholegrain import experimental
-from wholegrain._graph import clocked_iterators, observed
+from wholegrain._observe import consumer
 
 _TIMES: Counter[str] = Counter()
 _MILLISECOND = 1e-3
@@ -222,10 +222,7 @@ def test_counts_elements_and_bytes() -> None:
     assert report.stage("batch(4)").nbytes == 64 * 1000
 
 
-@pytest.mark.parametrize("most_times", [10**9, 0])
-def test_quick_pipelines_are_seen_too(most_times: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # However many iterators the process has had before.
-    monkeypatch.setattr(clocked_iterators, "_MOST_TIMES", most_times)
+def test_quick_pipelines_are_seen_too() -> None:
     ds: Any = wg.MapDataset.range(10**9).map(lambda x: x + 1).to_iter_dataset()
     it = iter(ds.map(lambda x: x + 1).filter(lambda x: x % 2 == 1).batch(16))
     for _ in range(30):  # Clocks are on now and then.
@@ -320,18 +317,6 @@ def test_nothing_is_kept_alive() -> None:
     assert observed() is None
 
 
-def test_classes_are_as_they_were_after_an_iterator_is_dropped() -> None:
-    ds = wg.MapDataset.range(10_000).to_iter_dataset().map(lambda x: x)
-    kind = type(iter(ds))
-    plain = kind.__next__
-    it = iter(ds)
-    next(it)
-    next(it)
-    del it
-    gc.collect()
-    assert kind.__next__ is plain
-
-
 def test_reports_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHOLEGRAIN_REPORT", "0")
     it = iter(wg.MapDataset.range(10).map(lambda x: x))
@@ -340,27 +325,10 @@ def test_reports_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
         it.report()
 
 
-def test_an_iterator_that_is_left_alone_costs_others_nothing() -> None:
-    ds = wg.MapDataset.range(10**6).to_iter_dataset().map(lambda x: x)
-    kind = type(iter(ds))
-    plain = kind.__next__
-    left_alone = iter(ds)
-    next(left_alone)
-    time.sleep(0.15)
-    other = iter(ds)
-    _taken(other, 20_000)
-    for _ in range(100):  # A look of its own ends with the next chunk.
-        if kind.__next__ is plain:
-            break
-        _taken(other, 1024)
-    assert kind.__next__ is plain
-    assert left_alone.report() is not None
-
-
 def test_a_training_loop_counts_however_many_elements_are_read_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(observed, "_IDLE_S", 0.02)  # Instead of two minutes.
+    monkeypatch.setattr(consumer, "IDLE_S", 0.02)  # Instead of two minutes.
     it = iter(wg.MapDataset.range(10**6).to_iter_dataset())
     start = time.perf_counter()
     for _ in itertools.islice(it, 1500):
@@ -372,8 +340,8 @@ def test_a_training_loop_counts_however_many_elements_are_read_at_once(
 def test_an_iterator_that_was_left_alone_has_not_been_trained_with(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(observed, "_IDLE_S", 0.02)
-    monkeypatch.setattr(observed, "_IDLE_TIMES", 3)
+    monkeypatch.setattr(consumer, "IDLE_S", 0.02)
+    monkeypatch.setattr(consumer, "IDLE_TIMES", 3)
     it = iter(wg.MapDataset.range(10**6).to_iter_dataset())
     for _ in itertools.islice(it, 100):
         pass

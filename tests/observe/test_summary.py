@@ -16,10 +16,10 @@ from hypothesis import given, settings
 import wholegrain as wg
 from tests.checkpoint.random_pipelines import random_pipeline
 from tests.equivalence.graphs import iter_datasets
-from wholegrain._observe import output
+from wholegrain._graph import watched_output
+from wholegrain._graph.watch import Branch
 from wholegrain._observe.board import Board
 from wholegrain._observe.summary import ExecutionSummary, Node, pretty_format_summary
-from wholegrain._observe.watch import Branch
 from wholegrain.testing import difference
 
 X: Any = wg.experimental
@@ -217,7 +217,7 @@ def test_the_summary_as_a_dict() -> None:
 def test_debug_mode_logs_a_table_while_elements_flow(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(output, "_LOG_EVERY_S", 0.0)
+    monkeypatch.setattr(watched_output, "_LOG_EVERY_S", 0.0)
     wg.config.update("py_debug_mode", True)
     with caplog.at_level(logging.INFO, "wholegrain"):
         next(iter(wg.MapDataset.range(4).map(_double)))
@@ -228,7 +228,7 @@ def test_debug_mode_logs_a_table_while_elements_flow(
 def test_where_nothing_is_logged_it_is_printed(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(output, "_LOG_EVERY_S", 0.0)
+    monkeypatch.setattr(watched_output, "_LOG_EVERY_S", 0.0)
     wg.config.update("py_debug_mode", True)
     next(iter(wg.MapDataset.range(4)))
     assert "percent wait time" in capfd.readouterr().err

@@ -10,7 +10,7 @@ from typing import Any
 
 import wholegrain as wg
 from wholegrain._cli.errors import BadInput, one_line
-from wholegrain._graph import outline
+from wholegrain._observe import outline
 
 
 def load_pipeline(spec: str) -> Any:

@@ -17,8 +17,6 @@ _INTERNAL = (
     _LIBRARY + "threading.py",
     os.path.join(_LIBRARY, "concurrent", "futures") + os.sep,
 )
-# Functions under which an iterator is not the outermost one. The second one is that of a thread.
-_STEPS = frozenset({"__next__", "_run"})
 
 _NOTE = (
     "(wholegrain left its own frames out of this traceback."
@@ -33,10 +31,9 @@ class UnfilteredStackTraceError(Exception):
 def keep_user_frames(error: BaseException) -> None:
     """Leave the library's frames out of the traceback of an error, as `config` says.
 
-    To be called by `__next__` of an iterator that is about to raise `error` again. If another
-    one of ours stands above it, nothing happens yet.
+    To be called by `__next__` of an iterator that users call, before it raises `error` again.
     """
-    if isinstance(error, StopIteration) or _is_inside(sys._getframe(1).f_back):  # noqa: SLF001
+    if isinstance(error, StopIteration):
         return
     mode = config.py_traceback_filtering
     if mode == "auto":
@@ -63,15 +60,6 @@ def keep_user_frames(error: BaseException) -> None:
 def is_internal(frame: types.FrameType) -> bool:
     """Say whether a frame runs code of this package, or of the threads that run it."""
     return frame.f_code.co_filename.startswith(_INTERNAL)
-
-
-def _is_inside(frame: types.FrameType | None) -> bool:
-    """Say whether the caller is called, in turn, by one of our iterators."""
-    while frame is not None:
-        if frame.f_code.co_name in _STEPS and frame.f_code.co_filename.startswith(_PACKAGE):
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _entries(trace: types.TracebackType | None) -> Iterator[types.TracebackType]:

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._graph import run, tracking
 from wholegrain._graph.iter_dataset import IterDataset
@@ -30,6 +29,8 @@ from wholegrain._state.counting import CountedStates, UncountableError
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import WrongStateError, copy_state
 from wholegrain._workers.backend import resolve
+from wholegrain._graph.timed import worker_output
+from wholegrain._observe.shown import WORKERS
 
 if TYPE_CHECKING:
     from wholegrain._workers.crew import Crew
@@ -57,6 +58,10 @@ class Caps(NamedTuple):
 class AutoPrefetchIterDataset(OneParentIterNode[T]):
     """The parent, made by worker processes whose number is found out while they run."""
 
+    keeps_size = True
+    runs_ahead = WORKERS
+    splits_own_time = False
+    opens_later = True
     checkpoint = CheckpointSpec(position="parent")
 
     only_prefetches = True
@@ -82,6 +87,15 @@ class AutoPrefetchIterDataset(OneParentIterNode[T]):
         raise ValueError(
             "A pipeline that already runs in several workers cannot be dealt out once more. Use"
             " one prefetch with all the workers."
+        )
+
+    def _label(self) -> str:
+        return "mp_prefetch (auto workers)"
+
+    def _about(self, name: str) -> str:
+        return (
+            f"{name}: everything upstream runs in worker processes. Their number is adapted"
+            " while they run, which changes neither the elements nor their order."
         )
 
     def __str__(self) -> str:
@@ -130,9 +144,8 @@ class AutoPrefetchIterator(StageIterator[T]):
                 with self._context.observed.starting():
                     return next(self._start())
             return next(stretched)
-        except Exception as error:
+        except Exception:
             wait_if_exiting()  # Sockets are closed in the middle of anything.
-            keep_user_frames(error)
             raise
 
     def _check_open(self) -> None:
@@ -304,11 +317,11 @@ def _open_in_worker(
     alone = context.but(worker_index=0, worker_count=1)
     with run.entered(alone):
         iterator = dataset.__iter__()
-    context.observed.be_output(iterator, dataset)
     reader: Any = iterator
     while not isinstance(reader, StretchReadIterator):
         (reader,) = reader._parents
-    return StretchIterator(iterator, reader, CountedStates(dataset))
+    output = worker_output(iterator, context.observed, dataset)
+    return StretchIterator(output, reader, CountedStates(dataset))
 
 
 def _settings(

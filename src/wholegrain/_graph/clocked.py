@@ -20,14 +20,16 @@ from wholegrain._core.failure import (
     raising_once,
     to_raise_once,
 )
-from wholegrain._core.types import Indices, NDArray, T
+from wholegrain._core.types import Indices, T
 from wholegrain._graph import fusion
 from wholegrain._graph.chunks import for_each, raise_failure, read_after
 from wholegrain._graph.kinds import FunctionTransform
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.observed import Observed, is_on
-from wholegrain._graph.times import Times
 from wholegrain._read.waiting import ThreadTimes, voluntary_switches
+from wholegrain._graph.timed_dataset import TimedMapDataset
+from wholegrain._observe.clock import Started, timer
+from wholegrain._observe.observed import Observed, is_on
+from wholegrain._observe.times import Times
 
 Read = Callable[[int, int], Sequence[Any]]
 
@@ -54,7 +56,7 @@ _SAMPLE = 64
 
 def reading(dataset: MapDataset[Any], observed: Observed | None) -> Read:
     """Return a function that reads a dataset from one position up to another."""
-    if observed is not None and is_on():
+    if observed is not None and is_on() and not observed.is_watched:
         return ClockedReader(dataset, observed).read
     return functools.partial(_read, dataset)
 
@@ -116,15 +118,16 @@ class ClockedReader:
             try:
                 self._clocked = _with_clocks(self._dataset, self._observed)
             except Exception:  # A stage that cannot be copied: it is read as it is.
-                self._clocked = _Clocked(self._dataset, self._observed.place_of(self._dataset))
+                self._clocked = _timed(self._dataset, self._observed.place_of(self._dataset))
         self._probes += 1
         notes = _Notes(self._slow_steps, self._probes % _SIZES_EVERY == 1, self._probes)
-        _notes[notes.thread] = notes
+        _current.notes = notes
         start = time.perf_counter()
         try:
-            chunk = _read(self._clocked, first, last)
+            with timer.apart():
+                chunk = _read(self._clocked, first, last)
         finally:
-            del _notes[notes.thread]
+            _current.notes = None
         seconds, count = time.perf_counter() - start, last - first
         most = max((times.elements for _, times in notes.found), default=count)
         is_slow = seconds > most * _SLOW_ELEMENT_S
@@ -154,12 +157,10 @@ class _Notes:
     """What the clocks say during one read in one thread."""
 
     def __init__(self, slow_steps: bool, sizes: bool, number: int = 0) -> None:
-        self.thread = _thread()
         self.number = number
         self.slow_steps = slow_steps
         self.sizes = sizes
         self.found: list[tuple[str, Times]] = []
-        self.below = ThreadTimes()  # Of the stages upstream of the current one.
 
     def note(self, place: str, own: float, computing: float, elements: Any) -> None:
         """Note what a stage took for a chunk, without those upstream."""
@@ -176,8 +177,13 @@ class _Notes:
         self.found.append((place, times))
 
 
-_thread = threading.get_ident
-_notes: dict[int, _Notes] = {}
+class _Current(threading.local):
+    """What the clocks of this thread write to."""
+
+    notes: _Notes | None = None
+
+
+_current = _Current()
 
 
 def _with_clocks(dataset: MapDataset[Any], observed: Observed) -> MapDataset[Any]:
@@ -197,70 +203,41 @@ def _with_clocks(dataset: MapDataset[Any], observed: Observed) -> MapDataset[Any
         # whose elements it hands on.
         counts = all(observed.place_of(parent) != place for parent in dataset.parents)
         parents = [_with_clocks(parent, observed) for parent in dataset.parents]
-        return _Clocked(dataset.with_parents(parents), place, counts)
-    return _Clocked(dataset, place)
+        return _timed(dataset.with_parents(parents), place, counts)
+    return _timed(dataset, place)
+
+
+def _timed(dataset: MapDataset[Any], place: str, counts: bool = True) -> MapDataset[Any]:
+    return TimedMapDataset(dataset, _ChunkClock(place, counts))
 
 
 def _is_ours(dataset: Any) -> bool:
     return type(dataset).__module__.startswith("wholegrain.")
 
 
-class _Clocked(MapDataset[T]):
-    """A stage with a clock around it, which counts its elements too, as a rule."""
+class _ChunkClock:
+    """The clock around a stage of a chunk that is read; it counts the elements too, as a rule."""
 
-    def __init__(self, stage: MapDataset[T], place: str, counts: bool = True) -> None:
-        super().__init__()
-        self._stage = stage
+    def __init__(self, place: str, counts: bool = True) -> None:
         self._place = place
         self._counts = counts
 
-    def _timed(self, read: Callable[[Any], Any], what: Any, wrap: bool) -> Any:
-        notes = _notes.get(_thread())
-        if notes is None:  # Read by a thread of the source's own.
-            return read(what)
-        outside, notes.below = notes.below, ThreadTimes()
-        start = ThreadTimes.now()
-        elements = read(what)
-        whole = ThreadTimes.now().without(start)
-        own = whole.without(notes.below)
-        outside.add(whole)
-        notes.below = outside
-        counted = None if not self._counts else [elements] if wrap else elements
+    def start(self) -> Started | None:
+        """Begin a call; nothing where the source reads in a thread of its own."""
+        return None if _current.notes is None else timer.begin()
+
+    def stop(self, started: Started | None, elements: Sequence[Any]) -> None:
+        """End a call, which has made these elements."""
+        if started is None or _current.notes is None:
+            return
+        own = timer.end(started).thread or ThreadTimes()
         # Without the time in which others had the processors: it stands for many chunks.
         seconds = max(0.0, own.wall - own.queued)
-        notes.note(self._place, seconds, seconds * own.computing_share, counted)
-        return elements
+        counted = elements if self._counts else None
+        _current.notes.note(self._place, seconds, seconds * own.computing_share, counted)
 
-    def __len__(self) -> int:
-        return len(self._stage)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._stage[index]
-
-    def getitem(self, index: int) -> T | None:
-        return self._timed(self._stage.getitem, index, True)  # type: ignore[no-any-return]
-
-    def getitems(self, indices: Indices) -> Sequence[T | None]:
-        return self._timed(self._stage.getitems, indices, False)  # type: ignore[no-any-return]
-
-    def gather(self, indices: Indices) -> NDArray[Any] | None:
-        if not len(indices):
-            return self._stage.gather(indices)
-        return self._timed(self._stage.gather, indices, False)  # type: ignore[no-any-return]
-
-    def source_index(self, index: int) -> int:
-        return self._stage.source_index(index)
-
-    @property
-    def sparse(self) -> bool:
-        return self._stage.sparse
-
-    @property
-    def _element_spec(self) -> Any:
-        return self._stage._element_spec
-
-    def __str__(self) -> str:
-        return str(self._stage)
+    def take_back(self, count: int) -> None:
+        """Do nothing: a MapDataset takes nothing back."""
 
 
 class _ClockedRow(MapDataset[T]):
@@ -292,7 +269,7 @@ class _ClockedRow(MapDataset[T]):
         return self._pass(self._parent.getitems(indices), indices)
 
     def _pass(self, elements: Sequence[Any], indices: Any) -> Sequence[Any]:
-        notes = _notes.get(_thread())
+        notes = _current.notes
         if notes is None:
             notes = _Notes(False, False)  # Read by a thread of the source's own: to be forgotten.
         row = _Row(self._stages, notes.slow_steps)
@@ -312,7 +289,7 @@ class _ClockedRow(MapDataset[T]):
         else:
             results = self._run(row.run, row, elements, indices)
         whole = ThreadTimes.now().without(begin)
-        notes.below.add(whole)
+        timer.thread.add(whole)
         share = max(0.0, whole.wall - whole.queued) / max(sum(row.spent), 1e-9)
         # Of the time in which functions did not run, they waited for so much, and not for others
         # to leave the processors.

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from wholegrain._core.log import logger
-from wholegrain._graph import outline
+from wholegrain._observe import outline
 
 _runs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 

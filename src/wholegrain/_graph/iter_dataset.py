@@ -32,8 +32,9 @@ from wholegrain._core.types import (
     T,
     T_co,
 )
-from wholegrain._graph import hints, nodes, outline, seeds
+from wholegrain._graph import hints, nodes, seeds
 from wholegrain._graph.parents import replace_parents
+from wholegrain._observe.shown import Shown
 from wholegrain.options import MultiprocessingOptions
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class _IterDatasetFactories(abc.ABCMeta):
 
 
 @hints.with_hints
-class IterDataset(outline.Shown, Generic[T_co], metaclass=_IterDatasetFactories):
+class IterDataset(Shown, Generic[T_co], metaclass=_IterDatasetFactories):
     """A dataset that gives its elements in order.
 
     `iter(ds)` starts at the first one, independently of other iterators. Datasets do not

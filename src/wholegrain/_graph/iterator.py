@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import importlib
 import operator
 import sys
 from collections.abc import Sequence
@@ -14,12 +13,13 @@ from wholegrain._core.errors import add_stage_note, has_stage_note
 from wholegrain._core.names import transform_name
 from wholegrain._core.types import State, T, T_co
 from wholegrain._graph import hints, nodes, outline, run
-from wholegrain._graph.clocked_iterators import with_clock
 from wholegrain._state import workers
 from wholegrain._state.validate import number_of, part_of
+from wholegrain._graph import hints, run
+from wholegrain._observe import outline
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from wholegrain._observe.report import Report
 
@@ -169,21 +169,35 @@ class DatasetIterator(abc.ABC, Generic[T_co]):
         Example:
             >>> print(it.report())
         """
-        # It stands above: imports point down.
-        observe = importlib.import_module("wholegrain._observe.report")
-        return observe.report_of(self)  # type: ignore[no-any-return]
+        from wholegrain._observe.report import report_of  # Few need it, and it takes a while.
+
+        return report_of(self)
 
     def get_report(self) -> Any:
         """Return what was seen of this run, as plain values: what a worker sends."""
         return None if self.observed is None else self.observed.snapshot()
 
+    def tell_report(self) -> None:
+        """Have the run hear what the workers upstream last said of themselves."""
+        for parent in self._parents:
+            tell_report = getattr(parent, "tell_report", None)
+            if tell_report is not None:
+                tell_report()
+
     def catch_up(self) -> None:
         """Add to what was seen of the run all that was done without a look since the last time."""
 
-    def set_clock(self, on: bool) -> None:
-        """Put a clock around this iterator for a report, or take it away."""
-        if not self.keeps_time:
-            with_clock(self, on)
+    def link(self, change: Callable[[Any], Any]) -> None:
+        """Read from what `change` returns for each iterator that it reads from.
+
+        It gives the same elements: there is a clock around it, or none any more. Called between
+        two elements, or in the middle of one, by the thread that reads from this iterator.
+        """
+        if self._parents:
+            self._parents = tuple(map(change, self._parents))
+
+    is_within_chunk = False
+    """Whether elements were handed out of a chunk, for which the consumer did not wait."""
 
     def progress(self) -> Any:
         """Return something that differs once an element has been taken; None if nothing does."""
@@ -329,6 +343,11 @@ class TransformIterator(StageIterator[T]):
         for name in numbers:
             number_of(state, name, self)
         check_state_of(self.parent, part_of(state, parent, self))
+
+    def link(self, change: Callable[[Any], Any]) -> None:
+        if not isinstance(self.parent, ClosedIterator):
+            self.parent = change(self.parent)
+            self._parents = (self.parent,)
 
     def close(self) -> None:
         super().close()

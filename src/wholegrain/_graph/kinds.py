@@ -20,13 +20,15 @@ from wholegrain._core.failure import (
 from wholegrain._core.names import transform_name
 from wholegrain._core.types import IndexT, Indices, NDArray, T
 from wholegrain._core.whole_number import whole_number
-from wholegrain._graph import fusion, outline, run
+from wholegrain._graph import fusion, run
 from wholegrain._graph.chunks import for_each
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.run_iterator import Run
+from wholegrain._graph.timed import with_clocks
 from wholegrain._graph.user_functions import method_or_function as method_or_function
+from wholegrain._observe import outline
 
 AnyDataset: TypeAlias = IterDataset[T] | MapDataset[T]
 """What an iterable node may read from."""
@@ -256,7 +258,8 @@ class IterNode(IterDataset[T]):
         context = run.current()
         iterator = self.open() if context.watch is None else context.watch.open(self)
         iterator.opened_from = self
-        context.observed.opened(iterator, self, is_output=False)
+        if context.observed.opened(iterator, self):
+            return with_clocks(iterator)  # type: ignore[no-any-return]
         return iterator
 
     @abc.abstractmethod

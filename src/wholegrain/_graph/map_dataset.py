@@ -34,9 +34,10 @@ from wholegrain._core.types import (
     T,
     T_co,
 )
-from wholegrain._graph import hints, nodes, outline, seeds
+from wholegrain._graph import hints, nodes, seeds
 from wholegrain._graph.chunks import read_bulk, read_singly
 from wholegrain._graph.parents import replace_parents
+from wholegrain._observe.shown import Shown
 from wholegrain.options import ReadOptions
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class _MapDatasetFactories(abc.ABCMeta):
 
 
 @hints.with_hints
-class MapDataset(outline.Shown, Generic[T_co], metaclass=_MapDatasetFactories):
+class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
     """A dataset that gives any element by its index, without what stands before it.
 
     `len(ds)` is the length of one epoch. Indices at and past it address later epochs, where a

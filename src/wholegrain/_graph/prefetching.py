@@ -24,6 +24,8 @@ from wholegrain._state import counting, workers
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import WrongStateError, wrong_state
 from wholegrain._workers.backend import resolve
+from wholegrain._observe import outline
+from wholegrain._observe.shown import THREADS, WORKERS
 from wholegrain.options import MultiprocessingOptions
 
 if TYPE_CHECKING:
@@ -153,6 +155,10 @@ class ShardedDatasetIterator(InterleaveDatasetIterator[T]):
 class MultithreadPrefetchIterDataset(ShardedIterDataset[T]):
     """Shares of a pipeline, each run by a thread."""
 
+    keeps_size = True
+    runs_ahead = THREADS
+    splits_own_time = False
+
     def open_dataset(self, number: int, context: run.RunContext) -> DatasetIterator[T]:
         iterator = self.shares.open(number, context, context.watch)
         context.observed.ids.add_share(iterator.opened_from, self._parent)
@@ -162,6 +168,13 @@ class MultithreadPrefetchIterDataset(ShardedIterDataset[T]):
         if isinstance(iterator, ThreadPrefetchDatasetIterator):
             return iterator
         return ThreadPrefetchDatasetIterator(iterator, self._iter_buffer_size).not_from_start()
+
+    def _label(self) -> str:
+        return f"multithread_prefetch ({outline.counted(self._num_workers, 'thread')})"
+
+    def _about(self, name: str) -> str:
+        count = self._num_workers
+        return f"{name}: everything upstream runs in {count} threads, each on its share."
 
     def __str__(self) -> str:
         return f"MultithreadPrefetchIterDataset(num_threads={self._num_workers})"
@@ -190,6 +203,9 @@ def multithread_prefetch(
 
 class ProcessPrefetchIterDataset(ShardedIterDataset[T]):
     """Shares of a pipeline, each run by a worker process."""
+
+    keeps_size = True
+    runs_ahead = WORKERS
 
     def __init__(
         self,
@@ -237,6 +253,18 @@ class ProcessPrefetchIterDataset(ShardedIterDataset[T]):
 
     def run_ahead(self, iterator: DatasetIterator[T]) -> DatasetIterator[T]:
         return iterator  # A worker always runs ahead.
+
+    def _label(self) -> str:
+        return f"mp_prefetch ({outline.counted(self._num_workers, 'worker')})"
+
+    def _about(self, name: str) -> str:
+        count, buffer = self._num_workers, self._iter_buffer_size
+        share = "in contiguous parts" if self._sequential else "in turn"
+        where = "1 process" if count == 1 else f"{count} processes, which share the data {share}"
+        return (
+            f"{name}: everything upstream runs in {where}. Each keeps about {2 * buffer + 1}"
+            " finished elements ready. Arrays are passed through shared memory, without a copy."
+        )
 
     def __str__(self) -> str:
         return f"ProcessPrefetchIterDataset(num_workers={self._num_workers})"

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._read.ending import wait_if_exiting
@@ -75,9 +74,8 @@ class ProcessIterator(DatasetIterator[T]):
             if remote is None:
                 remote = self._connect()
             return next(remote)
-        except Exception as error:
+        except Exception:
             wait_if_exiting()  # Sockets are closed in the middle of anything.
-            keep_user_frames(error)
             raise
 
     def _connect(self) -> RemoteIterator[T]:

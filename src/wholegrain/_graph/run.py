@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from wholegrain._graph import tracking
-from wholegrain._graph.observed import Observed
+from wholegrain._observe.observed import Observed
 from wholegrain.options import DatasetOptions
 
 
@@ -32,7 +32,7 @@ class RunContext:
         self.worker_index = worker_index
         self.worker_count = worker_count
         self.watch = watch
-        self.observed = Observed()
+        self.observed = Observed(is_watched=watch is not None)
         """What is seen of it while it runs."""
 
     def but(self, **changes: Any) -> "RunContext":

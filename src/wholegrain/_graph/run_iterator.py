@@ -21,6 +21,7 @@ from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._graph import epochs, run, tracking
 from wholegrain._graph.iterator import DatasetIterator, closed_error
+from wholegrain._graph.timed import with_clocks, without_clocks
 from wholegrain.options import DatasetOptions
 
 _REPLAY_S = 10e-3
@@ -84,12 +85,24 @@ class Run(DatasetIterator[T]):
             run.leave()  # An interruption may have come before that was done.
             raise
         output.opened_from = dataset
-        context.observed.opened(output, dataset, is_output=True)
         return output
 
     def _use(self, output: DatasetIterator[T]) -> None:
         self._output = output
         self._parents = (output,)
+        self.observed.be_output(self, output, self.opened_from)
+
+    def link(self, change: Callable[[Any], Any]) -> None:
+        self._output = change(self._output)
+
+    def set_clocks(self, on: bool) -> None:
+        """Have clocks around all stages, or around none."""
+        self.link(with_clocks if on else without_clocks)
+
+    @property
+    def handed_out(self) -> int:
+        """How many elements were handed out."""
+        return self._count
 
     # Elements.
 
@@ -144,6 +157,7 @@ class Run(DatasetIterator[T]):
         step = max(1, min(_MOST_REPLAYED, 2 * since, int(since * interval / elapsed)))
         self._anchor, self._anchored_at = (state, self._count), now
         self._limit = self._count + step
+        self.observed.anchored(now)
 
     # After an interruption.
 

@@ -11,6 +11,7 @@ from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.nodes.slice import SliceMapDataset
+from wholegrain._graph.timed import worker_output
 
 
 class Shares(Generic[T]):
@@ -42,9 +43,9 @@ class Shares(Generic[T]):
         tracking.set_up_worker(number)
         iterator = self.open(number, context, context.watch)
         # To reports, this is the stage that has workers.
-        context.observed.be_output(iterator, self)
+        output = worker_output(iterator, context.observed, self)
         context.observed.ids.add_share(iterator.opened_from, self.parents[0])
-        return iterator
+        return output
 
 
 def shard(dataset: IterDataset[Any], index: int, count: int, sequential: bool) -> IterDataset[Any]:

@@ -1,8 +1,7 @@
-"""Whether a run is watched, and for what. A run that nobody watches has no clock in it at all."""
+"""Whether a run is watched, and for what: then every stage has a clock for good."""
 
 from __future__ import annotations
 
-import importlib
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,7 +48,7 @@ _DRAWING = "py_dataset_visualization_output_dir"
 
 
 class Watch:
-    """Opens the iterators of a run that is watched; see `wholegrain._observe.watch`."""
+    """Opens the iterators of a run that is watched; see `wholegrain._graph.watch`."""
 
     def open(self, node: Any) -> DatasetIterator[Any]:
         """Open an iterator of a stage."""
@@ -61,7 +60,9 @@ def aims_of(options: DatasetOptions) -> Aims:
     debug = bool(config.py_debug_mode)
     profile_workers = False
     if config.enable_multiprocess_worker_profiling:
-        profile_workers = importlib.import_module("wholegrain._observe.profiler").is_wanted()
+        from wholegrain._observe import profiler
+
+        profile_workers = profiler.is_wanted()
     return Aims(
         timing=debug or options.execution_tracking_mode is ExecutionTrackingMode.STAGE_TIMING,
         debug=debug,
@@ -85,8 +86,9 @@ def begin(dataset: Any, options: DatasetOptions) -> Watch | None:
     aims = aims_of(options)
     if aims == NOTHING:
         return None
-    watch: Watch = importlib.import_module("wholegrain._observe.watch").Run(dataset, aims)
-    return watch
+    from wholegrain._graph.watch import Run  # Few need it.
+
+    return Run(dataset, aims)
 
 
 def set_up_worker(index: int) -> None:

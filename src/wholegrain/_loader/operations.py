@@ -6,7 +6,6 @@ from typing import Any
 from wholegrain import transforms
 from wholegrain._core.names import transform_name
 from wholegrain._core.stack import Empty
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph.element_iterator import ElementIterator
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
@@ -100,6 +99,11 @@ class OperationIterDataset(OneParentIterNode[Record[Any]]):
             )
         return _LegacyIterator(parent, operation)
 
+    @property
+    def _transform(self) -> Any:
+        """By which reports know its function."""
+        return self._operation
+
     def __str__(self) -> str:
         return f"OperationIterDataset({transform_name(self._operation)})"
 
@@ -129,17 +133,13 @@ class _MapIterator(ElementIterator[Record[Any]]):
         self._function = function
 
     def __next__(self) -> Record[Any]:
+        if self._held is not None:
+            return self.next_held()
+        record: Record[Any] = next(self.parent)
         try:
-            if self._held is not None:
-                return self.next_held()
-            record: Record[Any] = next(self.parent)
-            try:
-                return Record(record.metadata, self._function(record))
-            except Exception as error:
-                self.explain(error, self._transform)
-                raise
+            return Record(record.metadata, self._function(record))
         except Exception as error:
-            keep_user_frames(error)
+            self.explain(error, self._transform)
             raise
 
     def transform_chunk(self, results: list[Any], elements: list[Any]) -> None:
@@ -183,12 +183,8 @@ class _BatchIterator(BatchDatasetIterator[Record[Any]]):
     """Records of batches, with the metadata of the last record of each."""
 
     def __next__(self) -> Record[Any]:
-        try:
-            batch = self._next_batch()
-            return Record(KeylessMetadata(self._last), batch)
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        batch = self._next_batch()
+        return Record(KeylessMetadata(self._last), batch)
 
     def next_into(self, empty: Empty) -> Record[Any]:
         if not self._stacks:
@@ -224,16 +220,12 @@ class _LegacyIterator(TransformIterator[Record[Any]]):
 
     def __next__(self) -> Record[Any]:
         try:
-            try:
-                return next(self._records)
-            except StopIteration:
-                raise
-            except Exception:
-                # A generator has ended with its error. Go on behind the record that failed.
-                self._start()
-                raise
-        except Exception as error:
-            keep_user_frames(error)
+            return next(self._records)
+        except StopIteration:
+            raise
+        except Exception:
+            # A generator has ended with its error. Go on behind the record that failed.
+            self._start()
             raise
 
     def go_to(self, state: State) -> None:
@@ -254,11 +246,7 @@ class DataIterDataset(OneParentIterNode[Any]):
 
 class _DataIterator(TransformIterator[Any]):
     def __next__(self) -> Any:
-        try:
-            return next(self.parent).data
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        return next(self.parent).data
 
     def next_into(self, empty: Empty) -> Any:
         """Return the next element in memory that `empty` gives, where it can."""

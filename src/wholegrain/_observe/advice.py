@@ -6,18 +6,10 @@ import dataclasses
 import os
 from typing import Any
 
-from wholegrain._graph.times import Times
-from wholegrain._observe.blame import (
-    LOOP,
-    READERS,
-    THREAD,
-    THREADS,
-    WORKERS,
-    Lane,
-    Place,
-    is_known,
-)
+from wholegrain._observe.blame import Lane, Place, is_known
 from wholegrain._observe.report_text import seconds
+from wholegrain._observe.shown import LOOP, READERS, THREAD, THREADS, WORKERS
+from wholegrain._observe.times import Times
 from wholegrain.options import MultiprocessingOptions
 
 _LEAST_SHARE = 0.05
@@ -114,7 +106,7 @@ def _advice(
 ) -> list[str]:
     upstream = [p for p in places if p.key.startswith(f"{place.key}.")]
     downstream = [p for p in places if place.key.startswith(f"{p.key}.")]
-    has_batches = any("Batch" in type(p.dataset).__name__ for p in upstream)
+    has_batches = any(getattr(p.dataset, "makes_batches", False) for p in upstream)
     if place.ahead is not None:
         line = (
             f"Passing elements on takes most of the time. Pass on fewer, larger ones: call `batch`"

@@ -6,27 +6,9 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from wholegrain._graph import outline
-from wholegrain._graph.times import Times
-
-LOOP, READERS, THREAD, THREADS, WORKERS = (
-    "training loop",
-    "reader threads",
-    "thread",
-    "threads",
-    "workers",
-)
-_AHEAD = {
-    "PrefetchIterDataset": READERS,
-    "ThreadPrefetchIterDataset": THREAD,
-    "MultithreadPrefetchIterDataset": THREADS,
-    "ProcessPrefetchIterDataset": WORKERS,
-    "AutoPrefetchIterDataset": WORKERS,
-}
-
-
-# Those that do not say which part of their own time they wait.
-_DO_NOT_SAY = ("AutoPrefetchIterDataset", "MultithreadPrefetchIterDataset")
+from wholegrain._observe import outline
+from wholegrain._observe.shown import LOOP, READERS, WORKERS, runs_ahead_of
+from wholegrain._observe.times import Times
 
 
 @dataclasses.dataclass
@@ -53,7 +35,7 @@ class Place:
     @property
     def ahead(self) -> str | None:
         """Who runs what is upstream of it, if that is not whoever runs the stage itself."""
-        return _AHEAD.get(type(self.dataset).__name__)
+        return runs_ahead_of(self.dataset)
 
 
 @dataclasses.dataclass
@@ -81,7 +63,7 @@ def share_out(places: list[Place], seen: dict[str, Any]) -> Lane:
         times = stages.get(place.key, Times())
         own, waited = times.own, times.waited
         if place.ahead is not None:
-            if type(place.dataset).__name__ in _DO_NOT_SAY:
+            if seen.get("is_watched") or not place.dataset.splits_own_time:
                 own, waited = 0.0, waited + own
             if not is_known(place, stages):
                 own, waited = own + waited, 0.0

@@ -6,9 +6,16 @@ import html
 import textwrap
 from typing import Any
 
-from wholegrain._graph import outline
-from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._observe.blame import LOOP, READERS, THREAD, THREADS, WORKERS, Place
+from wholegrain._observe import outline
+from wholegrain._observe.shown import (
+    LOOP,
+    READERS,
+    THREAD,
+    THREADS,
+    WORKERS,
+    Shown,
+    runs_ahead_of,
+)
 
 
 class Explanation(str):
@@ -27,7 +34,7 @@ def explain(dataset: Any) -> Explanation:
     """Return what runs where in a pipeline: threads, workers, chunks, seeds."""
     lines: list[str] = []
     who = LOOP
-    if isinstance(dataset, MapDataset):
+    if hasattr(dataset, "getitems"):
         lines.append(
             "This is a MapDataset: `ds[i]` computes one element when it is called. `iter(ds)` reads"
             " ahead, as `to_iter_dataset()` does."
@@ -42,14 +49,13 @@ def explain(dataset: Any) -> Explanation:
 
 def _explain(dataset: Any, who: str, lines: list[str]) -> None:
     lines += [line for line in _about(dataset, who) if line not in lines]
-    upstream = Place("", dataset, []).ahead or who
+    upstream = runs_ahead_of(dataset) or who
     for parent in outline.inputs(dataset)[:8]:
         _explain(parent, WORKERS if who == WORKERS else upstream, lines)
 
 
 def _about(dataset: Any, who: str) -> list[str]:
     name = outline.label(dataset)
-    kind = type(dataset).__name__
     runner = {
         LOOP: "in the thread that calls `next`",
         READERS: "in the thread that calls `next` while it is quick, else in reader threads",
@@ -59,68 +65,13 @@ def _about(dataset: Any, who: str) -> list[str]:
     }[who]
     transform = getattr(dataset, "_transform", None)
     found = []
-    if transform is not None or kind.startswith("Operation"):
+    if transform is not None:
         found.append(f"{name} runs {runner}.")
     seed = getattr(dataset, "_seed", None)
     if isinstance(seed, int):
         found.append(f"{name} uses the seed {seed}, so it is the same in every run.")
-    more = _about_kind(dataset, name, kind)
+    more = dataset._about(name) if isinstance(dataset, Shown) else ""
     return [*found, more] if more else found
-
-
-def _about_kind(dataset: Any, name: str, kind: str) -> str:
-    match kind:
-        case "PrefetchIterDataset":
-            return _about_reading(dataset, name)
-        case "ProcessPrefetchIterDataset":
-            count, buffer = dataset._num_workers, dataset._iter_buffer_size
-            share = "in contiguous parts" if dataset._sequential else "in turn"
-            where = (
-                "1 process" if count == 1 else f"{count} processes, which share the data {share}"
-            )
-            return (
-                f"{name}: everything upstream runs in {where}. Each"
-                f" keeps about {2 * buffer + 1} finished elements ready. Arrays are passed through"
-                " shared memory, without a copy."
-            )
-        case "MultithreadPrefetchIterDataset":
-            count = dataset._num_workers
-            return f"{name}: everything upstream runs in {count} threads, each on its share."
-        case "AutoPrefetchIterDataset":
-            return (
-                f"{name}: everything upstream runs in worker processes. Their number is adapted"
-                " while they run, which changes neither the elements nor their order."
-            )
-        case "ThreadPrefetchIterDataset":
-            ahead = dataset._prefetch_buffer_size
-            return f"{name}: a thread runs everything upstream, up to {ahead} elements ahead."
-        case "FilterMapDataset" | "FlatMapMapDataset":
-            return f"{name} leaves gaps: `ds[i]` may be None, and iteration skips those."
-        case "CacheIterDataset":
-            return f"{name} keeps all elements of the first epoch in memory."
-        case "WindowShuffleIterDataset":
-            return (
-                f"{name} keeps a window of elements in memory. A restored iterator reads the window"
-                " again."
-            )
-    return ""
-
-
-def _about_reading(dataset: Any, name: str) -> str:
-    options = dataset._read_options
-    threads = options.num_threads if options.prefetch_buffer_size else 0
-    parent = dataset.parents[0]
-    gaps = "" if dataset.gives_all else " Missing elements are skipped."
-    how = "The thread that calls `next` reads them, in chunks of about a millisecond."
-    if threads:
-        how = (
-            "The thread that calls `next` reads them while that is quick. If reads wait or compute"
-            f" for long, up to {threads} threads read up to {options.prefetch_buffer_size} elements"
-            " ahead."
-        )
-    count = outline.length_text(parent)
-    what = "an infinite number of" if outline.is_infinite(parent) else count
-    return f"{name} reads {what} indices in order.{gaps} {how}"
 
 
 def to_html(dataset: Any) -> str:

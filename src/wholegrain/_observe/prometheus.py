@@ -29,7 +29,7 @@ import numpy as np
 from wholegrain._core import tree
 from wholegrain._core.install import install_command
 from wholegrain._core.log import logger
-from wholegrain._observe.timing import data_of
+from wholegrain._observe.board_clock import data_of
 
 DEFAULT_PORT = 9431
 _PORT_VARIABLE = "PYGRAIN_PROMETHEUS_PORT"

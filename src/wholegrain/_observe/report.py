@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from pathlib import Path
 from typing import Any
 
-from wholegrain._graph import outline
-from wholegrain._graph.iterator import DatasetIterator
-from wholegrain._graph.times import Times
+from wholegrain._observe import outline, report_text
 from wholegrain._observe.advice import Verdict, judge
-from wholegrain._observe.blame import WORKERS, Lane, Place, share_out
+from wholegrain._observe.blame import Lane, Place, share_out
+from wholegrain._observe.shown import READERS, WORKERS, Shown
+from wholegrain._observe.times import Times
 
 
 @dataclasses.dataclass
@@ -103,34 +102,30 @@ class Report:
 
     def to_html(self) -> str:
         """Return the report as a page that needs nothing else."""
-        page: str = _module("report_html").page(self)
-        return page
+        from wholegrain._observe import report_html
+
+        return report_html.page(self)
 
     def save_html(self, path: str | Path) -> None:
         """Write the report as a page that needs nothing else."""
         Path(path).write_text(self.to_html(), encoding="utf-8")
 
     def _repr_html_(self) -> str:
-        fragment: str = _module("report_html").fragment(self)
-        return fragment
+        from wholegrain._observe import report_html
+
+        return report_html.fragment(self)
 
     def __str__(self) -> str:
-        text: str = _module("report_text").plain(self)
-        return text
+        return report_text.plain(self)
 
     def __repr__(self) -> str:
-        text: str = _module("report_text").one_line(self)
-        return text
+        return report_text.one_line(self)
 
     def __rich__(self) -> Any:
-        return _module("report_text").rich(self)
+        return report_text.rich(self)
 
 
-def _module(name: str) -> Any:
-    return importlib.import_module(f"wholegrain._observe.{name}")
-
-
-def report_of(iterator: DatasetIterator[Any]) -> Report:
+def report_of(iterator: Any) -> Report:
     """Return the report of the pipeline that an iterator is the output of."""
     output = _observed_iterator(iterator)
     if output is None:
@@ -157,8 +152,7 @@ def _observed_iterator(iterator: Any) -> Any:
 
 def snapshot_of(output: Any) -> dict[str, Any]:
     """Return what was seen of a run, that of its workers included."""
-    for process in _processes(output):
-        process.tell_report()
+    output.tell_report()
     seen: dict[str, Any] = output.observed.snapshot()
     for (place, _), report in seen["workers"].items():
         for part, times in report["stages"].items():
@@ -172,16 +166,6 @@ def _add(total: Times, times: Times) -> None:
         setattr(total, name, getattr(total, name) + getattr(times, name))
     total.size = total.size or times.size
     total.clocked = total.clocked or times.clocked
-
-
-def _processes(iterator: Any) -> list[Any]:
-    found = [iterator] if hasattr(iterator, "tell_report") else []
-    below = [*getattr(iterator, "_parents", ()), *getattr(iterator, "_slots", ())]
-    below += list(getattr(iterator, "_idle", {}).values())
-    for parent in below:
-        if parent is not None:
-            found += _processes(parent)
-    return found
 
 
 def _places(dataset: Any, place: str, stages: dict[str, Times]) -> Any:
@@ -240,25 +224,18 @@ def _written(places: list[Place], lane: Lane, seen: dict[str, Any], verdict: Ver
     )
 
 
-_PASSES_ON = ("Prefetch", "Filter", "Seed", "WithOptions", "Limit", "Repeat", "Shuffle", "Cache")
-
-
 def _size_after(place: Place, sizes: dict[str, float]) -> float:
     """Return the size of an element where it follows from the parent's; 0 if not."""
-    kind = type(place.dataset).__name__
-    if len(place.parents) != 1:
+    if len(place.parents) != 1 or not isinstance(place.dataset, Shown):
         return 0.0
-    parent = sizes.get(place.parents[0], 0.0)
-    if kind.startswith("Batch") and getattr(place.dataset, "_batch_fn", None) is None:
-        return float(parent * place.dataset._batch_size)
-    return parent if any(name in kind for name in _PASSES_ON) else 0.0
+    return place.dataset._size_from(sizes.get(place.parents[0], 0.0))
 
 
 def _elements(place: Place, seen: dict[str, Any]) -> float | None:
     times: Times | None = seen["stages"].get(place.key)
     if times is not None and times.elements:
         return times.elements
-    if type(place.dataset).__name__ == "PrefetchIterDataset":
+    if place.ahead == READERS:
         parent = seen["stages"].get(place.parents[0])
         return parent.elements if parent is not None and parent.elements else None
     return None

@@ -6,11 +6,9 @@ import dataclasses
 import itertools
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from wholegrain._observe.board import NOTHING_YET, StageTimes
-from wholegrain._observe.output import OutputIterator
-from wholegrain._observe.watch import Run
+from wholegrain._observe.board import NOTHING_YET, Board, StageTimes
 
 
 @dataclasses.dataclass
@@ -66,6 +64,16 @@ class ExecutionSummary:
         return pretty_format_summary(self)
 
 
+class Run(Protocol):
+    """What watches a run: the board of its stages, and what workers have measured."""
+
+    aims: Any
+    board: Board
+
+    def workers_of(self, row: int) -> list[list[StageTimes]]:
+        """Return what each worker process of a stage has measured so far."""
+
+
 @dataclasses.dataclass
 class Tree:
     """A stage with those it reads from."""
@@ -99,8 +107,9 @@ def get_execution_summary(iterator: Any) -> ExecutionSummary:
 
 def run_of(iterator: Any) -> Run | None:
     """Return what watches the run of an iterator; None if nobody does."""
-    if isinstance(iterator, OutputIterator):
-        return iterator.run
+    watched = getattr(iterator, "watched_run", None)
+    if watched is not None:
+        return watched  # type: ignore[no-any-return]
     inner = [getattr(iterator, name, None) for name in ("_iterator", "base_iterator")]
     for parent in [*inner, *getattr(iterator, "_parents", ())]:
         run = None if parent is None else run_of(parent)

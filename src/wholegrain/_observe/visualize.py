@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from wholegrain._observe.summary import Tree, tree_of
-from wholegrain._observe.watch import Run
+from wholegrain._observe.summary import Run, Tree, tree_of
 
 
 def draw(run: Run) -> str:

@@ -7,7 +7,6 @@ import os
 from collections.abc import Sequence
 from typing import Any, Self
 
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, StageIterator, closed_error
 from wholegrain._graph.kinds import IterNode
@@ -81,20 +80,16 @@ class TFRecordDatasetIterator(StageIterator[bytes]):
 
     def __next__(self) -> bytes:
         try:
-            try:
-                return self._ahead.pop()
-            except IndexError:
-                pass
-            self._check_open()
-            records = self._reader.take(_RECORDS_AHEAD)
-            if not records:
-                raise StopIteration
-            records.reverse()
-            self._ahead = records
-            return records.pop()
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+            return self._ahead.pop()
+        except IndexError:
+            pass
+        self._check_open()
+        records = self._reader.take(_RECORDS_AHEAD)
+        if not records:
+            raise StopIteration
+        records.reverse()
+        self._ahead = records
+        return records.pop()
 
     def take(self, count: int) -> list[bytes]:
         self._check_open()

@@ -12,7 +12,6 @@ from wholegrain._core.elements import nbytes
 from wholegrain._core.errors import add_stage_note
 from wholegrain._core.failure import PartlyFailed, is_failure, joined
 from wholegrain._core.stack import Empty, GrowingBatch, has_large_arrays, stack
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, T
 from wholegrain._core.whole_number import whole_number
 from wholegrain._graph.chunks import for_each, raise_failure, read_singly
@@ -169,6 +168,14 @@ class BatchMapDataset(OneParentMapNode[T]):
             self.parent._element_spec, self._batch_size, self._drop_remainder, self._batch_fn
         )
 
+    makes_batches = True
+
+    def _label(self) -> str:
+        return f"batch({self._batch_size})"
+
+    def _size_from(self, size: float) -> float:
+        return size * self._batch_size if self._batch_fn is None else 0.0
+
     def __str__(self) -> str:
         return (
             f"BatchMapDataset(batch_size={self._batch_size}, drop_remainder={self._drop_remainder})"
@@ -205,6 +212,14 @@ class BatchIterDataset(OneParentIterNode[T]):
             self._parent._element_spec, self._batch_size, self._drop_remainder, self._batch_fn
         )
 
+    makes_batches = True
+
+    def _label(self) -> str:
+        return f"batch({self._batch_size})"
+
+    def _size_from(self, size: float) -> float:
+        return size * self._batch_size if self._batch_fn is None else 0.0
+
     def __str__(self) -> str:
         return (
             f"BatchIterDataset(batch_size={self._batch_size},"
@@ -234,15 +249,11 @@ class BatchDatasetIterator(TransformIterator[T]):
         self._take_stacked = getattr(parent, "take_stacked", None) if self._stacks else None
 
     def __next__(self) -> T:
-        try:
-            if self._take_stacked is not None:
-                batch: T | None = self._take_stacked(self._batch_size)
-                if batch is not None:
-                    return batch
-            return self._next_batch()  # type: ignore[no-any-return]
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        if self._take_stacked is not None:
+            batch: T | None = self._take_stacked(self._batch_size)
+            if batch is not None:
+                return batch
+        return self._next_batch()  # type: ignore[no-any-return]
 
     def _next_batch(self) -> Any:
         members = self._members()

@@ -2,7 +2,6 @@
 
 import operator
 
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import AnyDataset, OneParentIterNode
@@ -22,6 +21,7 @@ class CacheIterDataset(OneParentIterNode[T]):
         parent: What is read once.
     """
 
+    keeps_size = True
     checkpoint = CheckpointSpec(rereads=True)
 
     def __init__(self, parent: AnyDataset[T]) -> None:
@@ -29,6 +29,9 @@ class CacheIterDataset(OneParentIterNode[T]):
 
     def open(self) -> DatasetIterator[T]:
         return CacheDatasetIterator(self._parent.__iter__())
+
+    def _about(self, name: str) -> str:
+        return f"{name} keeps all elements of the first epoch in memory."
 
     def __str__(self) -> str:
         return "CacheIterDataset"
@@ -53,27 +56,23 @@ class CacheDatasetIterator(TransformIterator[T]):
         self._reading_again = False
 
     def __next__(self) -> T:
-        try:
-            if self._missing != 0:
-                self._read_again()
-            position = self._position
-            if position < len(self._kept):
-                element = self._kept[position]
-            elif self._filled:
-                self.check_open()
-                raise StopIteration
-            else:
-                try:
-                    element = next(self.parent)
-                except StopIteration:
-                    self._filled = True
-                    raise
-                self._kept.append(element)
-            self._position = position + 1
-            return element
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        if self._missing != 0:
+            self._read_again()
+        position = self._position
+        if position < len(self._kept):
+            element = self._kept[position]
+        elif self._filled:
+            self.check_open()
+            raise StopIteration
+        else:
+            try:
+                element = next(self.parent)
+            except StopIteration:
+                self._filled = True
+                raise
+            self._kept.append(element)
+        self._position = position + 1
+        return element
 
     def _read_again(self) -> None:
         if not self._reading_again:

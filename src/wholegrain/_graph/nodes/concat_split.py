@@ -4,7 +4,6 @@ import collections
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import OneParentIterNode
@@ -114,18 +113,14 @@ class ConcatThenSplitDatasetIterator(TransformIterator[Row]):
         self._num_handed_out = 0
 
     def __next__(self) -> Row:
-        try:
-            if not self._rows:
-                if self._has_ended:
-                    raise StopIteration
-                self._note_beginning()
-                self._make_rows()
-            row = self._rows.popleft()
-            self._num_handed_out += 1
-            return row
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        if not self._rows:
+            if self._has_ended:
+                raise StopIteration
+            self._note_beginning()
+            self._make_rows()
+        row = self._rows.popleft()
+        self._num_handed_out += 1
+        return row
 
     def _note_beginning(self) -> None:
         self._begun_with = self._rest

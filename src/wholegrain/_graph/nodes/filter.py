@@ -5,7 +5,6 @@ from typing import Any, NoReturn
 
 from wholegrain._core.failure import Failure, PartlyFailed, can_be_recorded
 from wholegrain._core.names import transform_name
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import T
 from wholegrain._graph import fusion
 from wholegrain._graph.chunks import after_failure
@@ -20,6 +19,7 @@ from wholegrain._state.spec import CheckpointSpec
 class FilterMapDataset(FunctionTransform[T]):
     """The elements for which a function is true, None at the other indices."""
 
+    keeps_size = True
     kind = fusion.FILTER
 
     checkpoint = CheckpointSpec(free=("transform",), position="regrouped")
@@ -39,10 +39,14 @@ class FilterMapDataset(FunctionTransform[T]):
     def _element_spec(self) -> Any:
         return self.parent._element_spec
 
+    def _about(self, name: str) -> str:
+        return f"{name} leaves gaps: `ds[i]` may be None, and iteration skips those."
+
 
 class FilterIterDataset(OneParentIterNode[T]):
     """The elements for which a function is true, in order."""
 
+    keeps_size = True
     checkpoint = CheckpointSpec(free=("transform",), position="regrouped")
 
     def __init__(self, parent: Any, transform: Any) -> None:
@@ -79,25 +83,21 @@ class FilterDatasetIterator(ElementIterator[T]):
         return False  # How many elements were dropped between two is not kept.
 
     def __next__(self) -> T:
-        try:
-            keeps, parent, watch = self._keeps, self.parent, self._watch
-            if self._held is not None:
-                for held in self.take(1):
-                    return held
-                raise StopIteration
-            while True:
-                element = next(parent)
-                try:
-                    kept = keeps(element)
-                except Exception as error:
-                    self.explain(error, self._transform)
-                    raise
-                watch.see(1, 0 if kept else 1)
-                if kept:
-                    return element  # type: ignore[no-any-return]
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        keeps, parent, watch = self._keeps, self.parent, self._watch
+        if self._held is not None:
+            for held in self.take(1):
+                return held
+            raise StopIteration
+        while True:
+            element = next(parent)
+            try:
+                kept = keeps(element)
+            except Exception as error:
+                self.explain(error, self._transform)
+                raise
+            watch.see(1, 0 if kept else 1)
+            if kept:
+                return element  # type: ignore[no-any-return]
 
     def take(self, count: int) -> list[T]:
         if not self._reads_chunks:

@@ -10,7 +10,6 @@ import numpy as np
 
 from wholegrain._core.failure import Failure, PartlyFailed
 from wholegrain._core.names import transform_name
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import FlatMaps, Indices, S, State, T
 from wholegrain._graph.chunks import for_each
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
@@ -91,6 +90,9 @@ class FlatMapMapDataset(OneParentMapNode[T]):
     def _element_spec(self) -> Any:
         raise NotImplementedError("The element spec after a flat map is not known.")
 
+    def _about(self, name: str) -> str:
+        return f"{name} leaves gaps: `ds[i]` may be None, and iteration skips those."
+
     def __str__(self) -> str:
         return f"FlatMapMapDataset(transform={transform_name(self._transform)})"
 
@@ -140,17 +142,13 @@ class FlatMapDatasetIterator(TransformIterator[T]):
         self._before_element = parent.get_state()
 
     def __next__(self) -> T:
-        try:
-            part = self._next_part
-            parts = self._parts
-            while part >= len(parts):
-                parts = self._split_next()
-                part = 0
-            self._next_part = part + 1
-            return parts[part]  # type: ignore[no-any-return]
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        part = self._next_part
+        parts = self._parts
+        while part >= len(parts):
+            parts = self._split_next()
+            part = 0
+        self._next_part = part + 1
+        return parts[part]  # type: ignore[no-any-return]
 
     def take(self, count: int) -> list[T]:
         part, parts = self._next_part, self._parts

@@ -8,13 +8,14 @@ from typing import Any
 from wholegrain._core.difference import show
 from wholegrain._core.types import T
 from wholegrain._core.whole_number import whole_count
-from wholegrain._graph import outline, run
+from wholegrain._graph import run
 from wholegrain._graph.interleave_iterator import InterleaveDatasetIterator
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, run_ahead
 from wholegrain._graph.kinds import AnyDataset, IterNode
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._state.spec import CheckpointSpec
+from wholegrain._observe import outline
 
 
 class InterleaveIterDataset(IterNode[T]):
@@ -33,6 +34,7 @@ class InterleaveIterDataset(IterNode[T]):
         iter_buffer_size: How many elements each dataset may be run ahead.
     """
 
+    opens_later = True
     checkpoint = CheckpointSpec(
         fixed=("cycle_length",),
         free=("num_make_iter_threads", "make_iter_buffer_size", "iter_buffer_size"),
@@ -113,6 +115,9 @@ class InterleaveIterDataset(IterNode[T]):
     def _element_spec(self) -> Any:
         first: Any = self._datasets[0]
         return first._element_spec
+
+    def _label(self) -> str:
+        return f"interleave ({outline.counted(len(self.datasets), 'dataset')})"
 
     def __str__(self) -> str:
         return (

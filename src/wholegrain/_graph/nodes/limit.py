@@ -1,6 +1,5 @@
 """The first elements of a dataset."""
 
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import T
 from wholegrain._core.whole_number import whole_count
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
@@ -17,6 +16,7 @@ class LimitIterDataset(OneParentIterNode[T]):
         count: How many, at least 1.
     """
 
+    keeps_size = True
     checkpoint = CheckpointSpec(free=("count",))
     _period = None  # It ends.
 
@@ -49,16 +49,12 @@ class LimitDatasetIterator(TransformIterator[T]):
         self.count_elements_read = 0
 
     def __next__(self) -> T:
-        try:
-            if self.count_elements_read >= self._count:
-                self.check_open()
-                raise StopIteration
-            element: T = next(self.parent)
-            self.count_elements_read += 1
-            return element
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        if self.count_elements_read >= self._count:
+            self.check_open()
+            raise StopIteration
+        element: T = next(self.parent)
+        self.count_elements_read += 1
+        return element
 
     def take(self, count: int) -> list[T]:
         left = self._count - self.count_elements_read

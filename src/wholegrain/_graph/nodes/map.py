@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 from wholegrain._core.names import transform_name
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import T
 from wholegrain._graph import fusion
 from wholegrain._graph.element_iterator import ElementIterator
@@ -66,19 +65,15 @@ class MapDatasetIterator(ElementIterator[T]):
         self._function: Callable[[Any], Any] = method_or_function(transform, "Map", "map")
 
     def __next__(self) -> T:
+        if self._held is not None:
+            return self.next_held()
+        element = next(self.parent)
+        if element is None:
+            return None  # type: ignore[return-value]
         try:
-            if self._held is not None:
-                return self.next_held()
-            element = next(self.parent)
-            if element is None:
-                return None  # type: ignore[return-value]
-            try:
-                return self._function(element)  # type: ignore[no-any-return]
-            except Exception as error:
-                self.explain(error, self._transform)
-                raise
+            return self._function(element)  # type: ignore[no-any-return]
         except Exception as error:
-            keep_user_frames(error)
+            self.explain(error, self._transform)
             raise
 
     def transform_chunk(self, results: list[Any], elements: list[Any]) -> None:

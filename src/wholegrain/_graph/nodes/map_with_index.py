@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from wholegrain._core.names import transform_name
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import T
 from wholegrain._graph.element_iterator import ElementIterator
 from wholegrain._graph.iterator import DatasetIterator
@@ -73,21 +72,17 @@ class MapWithIndexDatasetIterator(ElementIterator[T]):
         self.counter = 0
 
     def __next__(self) -> T:
+        if self._held is not None:
+            return self.next_held()
+        element = next(self.parent)
+        counter = self.counter
+        self.counter = counter + 1
+        if element is None:
+            return None  # type: ignore[return-value]
         try:
-            if self._held is not None:
-                return self.next_held()
-            element = next(self.parent)
-            counter = self.counter
-            self.counter = counter + 1
-            if element is None:
-                return None  # type: ignore[return-value]
-            try:
-                return self._function(counter, element)  # type: ignore[no-any-return]
-            except Exception as error:
-                self.explain(error, self._transform)
-                raise
+            return self._function(counter, element)  # type: ignore[no-any-return]
         except Exception as error:
-            keep_user_frames(error)
+            self.explain(error, self._transform)
             raise
 
     def transform_chunk(self, results: list[Any], elements: list[Any]) -> None:

@@ -12,7 +12,6 @@ from wholegrain._core import tree
 from wholegrain._core.errors import add_stage_note
 from wholegrain._core.failure import PartlyFailed
 from wholegrain._core.mixture import Mixture, integer_weights
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, State, T
 from wholegrain._graph.chunks import for_each, read_singly
 from wholegrain._graph.iterator import (
@@ -26,6 +25,7 @@ from wholegrain._graph.kinds import IterNode, ManyParentsMapNode, several
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import flag_of, number_of, part_of, shortened, wrong_state
+from wholegrain._observe import outline
 from wholegrain.transforms import DatasetSelectionMap
 
 
@@ -73,6 +73,9 @@ class MixedMapDataset(ManyParentsMapNode[T]):
 
     def locate_many(self, indices: Indices) -> tuple[Indices, Indices]:
         return self._mixture.locate_many(indices)
+
+    def _label(self) -> str:
+        return f"mix ({outline.counted(len(self.parents), 'dataset')})"
 
     def __str__(self) -> str:
         return f"MixedMapDataset[{len(self._parents)} parents]"
@@ -159,6 +162,9 @@ class MixedIterDataset(IterNode[T]):
     def _element_spec(self) -> Any:
         return self._parents[0]._element_spec
 
+    def _label(self) -> str:
+        return f"mix ({outline.counted(len(self.parents), 'dataset')})"
+
     def __str__(self) -> str:
         return f"MixedIterDataset([{len(self._parents)} parents], proportions={self._weights})"
 
@@ -218,7 +224,6 @@ class MixedDatasetIterator(StageIterator[T]):
             raise
         except Exception as error:
             add_stage_note(error, f"It came from component {self._name(component)} of a mixture.")
-            keep_user_frames(error)
             raise
 
     def _name(self, component: int) -> Any:

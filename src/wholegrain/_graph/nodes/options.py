@@ -1,6 +1,5 @@
 """Nodes that change no element: a seed for those behind, options for the whole pipeline."""
 
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import IndexT, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import AnyDataset, IndexTransform, OneParentIterNode
@@ -14,6 +13,7 @@ from wholegrain.options import DatasetOptions
 class SeedMapDataset(IndexTransform[T]):
     """The parent, with a seed from which those of later stages follow."""
 
+    keeps_size = True
     checkpoint = CheckpointSpec(position="parent")
 
     def __init__(self, parent: MapDataset[T], seed: int | None) -> None:
@@ -22,6 +22,9 @@ class SeedMapDataset(IndexTransform[T]):
 
     def parent_index(self, index: IndexT) -> IndexT:
         return index
+
+    def _label(self) -> str:
+        return f"seed({self.base_seed})"
 
     def __str__(self) -> str:
         return "WithOptionsMapDataset"
@@ -37,6 +40,7 @@ class WithOptionsIterDataset(OneParentIterNode[T]):
         options: What to set.
     """
 
+    keeps_size = True
     checkpoint = CheckpointSpec(free=("options",), position="parent")
     counting = CountingRule()
 
@@ -52,6 +56,9 @@ class WithOptionsIterDataset(OneParentIterNode[T]):
     def open(self) -> DatasetIterator[T]:
         return PassingIterator(self._parent.__iter__())
 
+    def _label(self) -> str:
+        return "options"
+
     def __str__(self) -> str:
         return f"WithOptionsIterDataset(options={self.options})"
 
@@ -59,6 +66,7 @@ class WithOptionsIterDataset(OneParentIterNode[T]):
 class SeedIterDataset(OneParentIterNode[T]):
     """The parent, with a seed from which those of later stages follow."""
 
+    keeps_size = True
     checkpoint = CheckpointSpec(position="parent")
     counting = CountingRule()
 
@@ -68,6 +76,9 @@ class SeedIterDataset(OneParentIterNode[T]):
 
     def open(self) -> DatasetIterator[T]:
         return PassingIterator(self._parent.__iter__())
+
+    def _label(self) -> str:
+        return f"seed({self.base_seed})"
 
     def __str__(self) -> str:
         return "WithOptionsIterDataset"
@@ -80,11 +91,7 @@ class PassingIterator(TransformIterator[T]):
         super().__init__(parent)
 
     def __next__(self) -> T:
-        try:
-            return next(self.parent)  # type: ignore[no-any-return]
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        return next(self.parent)  # type: ignore[no-any-return]
 
     def take(self, count: int) -> list[T]:
         return self.parent.take(count)

@@ -4,7 +4,6 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import OneParentIterNode
@@ -162,21 +161,17 @@ class PackingDatasetIterator(TransformIterator[Row]):
         self._waiting_start: State | None = None
 
     def __next__(self) -> Row:
-        try:
-            if self._emitting is None:
-                self._start_emitting(self._pack_batch())
-            assert self._emitting is not None
-            row = self._emitting.row(self._order[self._next_row])
-            self._next_row += 1
-            self._counter += 1
-            if self._next_row == len(self._order):
-                self._emitting = None
-                self._start = self._filling_start
-                self._next_row = 0
-            return row
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        if self._emitting is None:
+            self._start_emitting(self._pack_batch())
+        assert self._emitting is not None
+        row = self._emitting.row(self._order[self._next_row])
+        self._next_row += 1
+        self._counter += 1
+        if self._next_row == len(self._order):
+            self._emitting = None
+            self._start = self._filling_start
+            self._next_row = 0
+        return row
 
     def _pack_batch(self) -> PackedBatch:
         """Pack elements until one does not fit, or there are no more."""

@@ -7,7 +7,6 @@ import numpy as np
 
 from wholegrain._core.names import transform_name
 from wholegrain._core.rng import RngPool
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, State, T
 from wholegrain._graph.chunks import for_each
 from wholegrain._graph.element_iterator import ElementIterator
@@ -117,23 +116,19 @@ class RandomMapDatasetIterator(ElementIterator[T]):
         self.index_for_rng = 0
 
     def __next__(self) -> T:
+        if self._held is not None:
+            return self.next_held()
+        element = next(self.parent)
+        index = self.index_for_rng
+        self.index_for_rng = index + 1
+        if element is None:
+            return None  # type: ignore[return-value]
         try:
-            if self._held is not None:
-                return self.next_held()
-            element = next(self.parent)
-            index = self.index_for_rng
-            self.index_for_rng = index + 1
-            if element is None:
-                return None  # type: ignore[return-value]
-            try:
-                return self._function(  # type: ignore[no-any-return]
-                    element, self._move(self._first + index * self._stride)
-                )
-            except Exception as error:
-                self.explain(error, self._transform)
-                raise
+            return self._function(  # type: ignore[no-any-return]
+                element, self._move(self._first + index * self._stride)
+            )
         except Exception as error:
-            keep_user_frames(error)
+            self.explain(error, self._transform)
             raise
 
     def transform_chunk(self, results: list[Any], elements: list[Any]) -> None:

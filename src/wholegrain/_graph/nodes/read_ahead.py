@@ -12,7 +12,6 @@ from typing import Any
 from wholegrain._core import events
 from wholegrain._core.elements import nbytes
 from wholegrain._core.failure import Failure, PartlyFailed
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._graph import run
 from wholegrain._graph.clocked import reading
@@ -20,11 +19,14 @@ from wholegrain._graph.drop_watch import DropWatch
 from wholegrain._graph.iterator import DatasetIterator, StageIterator, closed_error
 from wholegrain._graph.kinds import IterNode, add_read_note
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.tape import tape
 from wholegrain._read.read_ahead import ReadAhead
 from wholegrain._state import workers
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import WrongStateError, index_of, list_of, shortened
+from wholegrain._observe import outline
+from wholegrain._observe.clock import timer
+from wholegrain._observe.sampler import ALWAYS
+from wholegrain._observe.shown import READERS
 from wholegrain.options import ReadOptions
 
 # How much memory what is read ahead may take: in one process, and in all of several workers,
@@ -42,6 +44,8 @@ _LARGEST_HINT = 1 << 15
 class PrefetchIterDataset(IterNode[T]):
     """One epoch of a MapDataset, in order."""
 
+    keeps_size = True
+    runs_ahead = READERS
     checkpoint = CheckpointSpec(free=("read_options", "allow_nones"))
     is_bridge = True  # From a MapDataset, which makes another one for each of its iterators.
 
@@ -63,6 +67,25 @@ class PrefetchIterDataset(IterNode[T]):
     @property
     def _element_spec(self) -> Any:
         return self._parent._element_spec
+
+    def _label(self) -> str:
+        return "to_iter_dataset"
+
+    def _about(self, name: str) -> str:
+        options = self._read_options
+        threads = options.num_threads if options.prefetch_buffer_size else 0
+        parent = self._parent
+        gaps = "" if self.gives_all else " Missing elements are skipped."
+        how = "The thread that calls `next` reads them, in chunks of about a millisecond."
+        if threads:
+            how = (
+                "The thread that calls `next` reads them while that is quick. If reads wait or"
+                f" compute for long, up to {threads} threads read up to"
+                f" {options.prefetch_buffer_size} elements ahead."
+            )
+        count = outline.length_text(parent)
+        what = "an infinite number of" if outline.is_infinite(parent) else count
+        return f"{name} reads {what} indices in order.{gaps} {how}"
 
     def __str__(self) -> str:
         return (
@@ -115,16 +138,12 @@ class PrefetchDatasetIterator(StageIterator[T]):
     # Elements.
 
     def __next__(self) -> T:
-        try:
-            cursor = self._cursor
-            while cursor >= self._count:
-                self._next_chunk()
-                cursor = 0
-            self._cursor = cursor + 1
-            return self._elements[cursor]
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        cursor = self._cursor
+        while cursor >= self._count:
+            self._next_chunk()
+            cursor = 0
+        self._cursor = cursor + 1
+        return self._elements[cursor]
 
     def take(self, count: int) -> list[T]:
         cursor = self._cursor
@@ -229,14 +248,15 @@ class PrefetchDatasetIterator(StageIterator[T]):
     def _next_observed(self, reader: ReadAhead[T]) -> tuple[int, Any]:
         """Get the next chunk, and note how long that takes."""
         observed = self.observed
-        if observed.deep and reader.unwatched and not tape.deep:  # What it takes is heard of later.
+        is_slow = observed.sampler.mode == ALWAYS
+        if is_slow and reader.unwatched and not timer.deep:  # What it takes is heard of later.
             before = reader.unseen_seconds
             got = reader.next_chunk()
-            tape.below += reader.unseen_seconds - before
+            timer.exclude(reader.unseen_seconds - before)
             return got
         self.catch_up()
         reader.unwatched, reads = False, reader.reads_here
-        if observed.deep and tape.deep:
+        if is_slow and timer.deep:
             with observed.waiting(self, reads=reads):
                 return reader.next_chunk()
         began = time.perf_counter()
@@ -339,6 +359,10 @@ class PrefetchDatasetIterator(StageIterator[T]):
 
     def progress(self) -> Any:
         return self._end, self._cursor
+
+    @property
+    def is_within_chunk(self) -> bool:  # type: ignore[override]
+        return self._cursor > 0
 
     # The position.
 

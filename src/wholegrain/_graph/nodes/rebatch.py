@@ -9,7 +9,6 @@ import numpy as np
 
 from wholegrain._core import elements, tree
 from wholegrain._core.spec import ShapeDtypeStruct
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
@@ -72,26 +71,22 @@ class RebatchDatasetIterator(TransformIterator[T]):
         self._next_row = 0
 
     def __next__(self) -> T:
-        try:
-            parts: list[Any] = []
-            missing = self._batch_size
-            while missing:
-                if self._next_row >= self._rows:
-                    try:
-                        self._read_batch()
-                    except StopIteration:
-                        break
-                start = self._next_row
-                stop = min(start + missing, self._rows)
-                parts.append(_cut(self._batch, start, stop))
-                self._next_row = stop
-                missing -= stop - start
-            if not parts or (missing and self._drop_remainder):
-                raise StopIteration
-            return parts[0] if len(parts) == 1 else _join(parts)  # type: ignore[no-any-return]
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        parts: list[Any] = []
+        missing = self._batch_size
+        while missing:
+            if self._next_row >= self._rows:
+                try:
+                    self._read_batch()
+                except StopIteration:
+                    break
+            start = self._next_row
+            stop = min(start + missing, self._rows)
+            parts.append(_cut(self._batch, start, stop))
+            self._next_row = stop
+            missing -= stop - start
+        if not parts or (missing and self._drop_remainder):
+            raise StopIteration
+        return parts[0] if len(parts) == 1 else _join(parts)  # type: ignore[no-any-return]
 
     def _read_batch(self) -> None:
         before = self.parent.get_state()

@@ -2,7 +2,6 @@
 
 import sys
 
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import IndexT, State, T
 from wholegrain._core.whole_number import whole_count
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
@@ -26,6 +25,7 @@ def _checked_epochs(method: str, num_epochs: int | None) -> int | None:
 class RepeatMapDataset(IndexTransform[T]):
     """Several epochs of the parent, counted as one."""
 
+    keeps_size = True
     checkpoint = CheckpointSpec(fixed=("reseed",), free=("num_epochs",))
 
     def __init__(
@@ -64,6 +64,9 @@ class RepeatMapDataset(IndexTransform[T]):
             raise ZeroDivisionError(f"{self} is empty: there is no element to read.")
         return index % self._parent_length
 
+    def _label(self) -> str:
+        return "repeat" if self._num_epochs is None else f"repeat({self._num_epochs})"
+
     def __str__(self) -> str:
         return f"RepeatMapDataset(num_epochs={self._num_epochs})"
 
@@ -76,6 +79,7 @@ class RepeatIterDataset(OneParentIterNode[T]):
         num_epochs: How many times; forever by default.
     """
 
+    keeps_size = True
     checkpoint = CheckpointSpec(free=("num_epochs",))
 
     def __init__(self, parent: AnyDataset[T], num_epochs: int | None = None) -> None:
@@ -89,6 +93,9 @@ class RepeatIterDataset(OneParentIterNode[T]):
 
     def open(self) -> DatasetIterator[T]:
         return RepeatDatasetIterator(self._parent.__iter__(), self._num_epochs)
+
+    def _label(self) -> str:
+        return "repeat" if self._num_epochs is None else f"repeat({self._num_epochs})"
 
     def __str__(self) -> str:
         return f"RepeatIterDataset(num_epochs={self._num_epochs})"
@@ -107,20 +114,16 @@ class RepeatDatasetIterator(TransformIterator[T]):
         self._any_in_epoch = False
 
     def __next__(self) -> T:
-        try:
-            while self._num_epochs is None or self.epoch < self._num_epochs:
-                try:
-                    element: T = next(self.parent)
-                except StopIteration:
-                    self._next_epoch()
-                else:
-                    self._any_in_epoch = True
-                    return element
-            self.check_open()
-            raise StopIteration
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        while self._num_epochs is None or self.epoch < self._num_epochs:
+            try:
+                element: T = next(self.parent)
+            except StopIteration:
+                self._next_epoch()
+            else:
+                self._any_in_epoch = True
+                return element
+        self.check_open()
+        raise StopIteration
 
     def take(self, count: int) -> list[T]:
         while self._num_epochs is None or self.epoch < self._num_epochs:

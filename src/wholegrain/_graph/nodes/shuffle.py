@@ -27,6 +27,7 @@ def check_seed(method: str, seed: Any) -> int:
 class ShuffleMapDataset(IndexTransform[T]):
     """Each epoch of the parent in another random order."""
 
+    keeps_size = True
     checkpoint = CheckpointSpec(fixed=("seed", "length"))
     is_random = True
 
@@ -74,6 +75,7 @@ class WindowShuffleMapDataset(IndexTransform[T]):
         seed: The seed of the first window; each further one has the next.
     """
 
+    keeps_size = True
     checkpoint = CheckpointSpec(fixed=("window_size", "seed", "length"))
     is_random = True
 

@@ -1,6 +1,7 @@
 """Part of a dataset."""
 
 import builtins
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,6 +72,10 @@ class SliceMapDataset(_PartMapDataset[T]):
             raise ZeroDivisionError(f"{self} is empty: there is no element to read.")
         epoch, position = divmod(index, self._length)
         return self._start + position * self._step + epoch * self._parent_length
+
+    def _label(self) -> str:
+        part = str(self).removeprefix(type(self).__name__)
+        return f"slice{part}".replace(str(sys.maxsize), "")
 
     def __str__(self) -> str:
         return f"SliceMapDataset[{self._start}:{self._stop}:{self._step}]"

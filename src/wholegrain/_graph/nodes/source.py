@@ -62,6 +62,9 @@ class SourceMapDataset(MapNode[T]):
         except TypeError:
             return index
 
+    def _label(self) -> str:
+        return f"source({type(self.source).__name__})"
+
     def __str__(self) -> str:
         return f"SourceMapDataset(source={type(self._source).__name__})"
 
@@ -132,6 +135,10 @@ class RangeMapDataset(MapNode[int]):
 
     def source_index(self, index: int) -> int:
         return index % self._length
+
+    def _label(self) -> str:
+        numbers = [self.start, self.stop] + [self.step] * (self.step != 1)
+        return f"range({', '.join(map(str, numbers))})"
 
     def __str__(self) -> str:
         return f"RangeMapDataset(start={self.start}, stop={self.stop}, step={self.step})"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count
 from wholegrain._graph.iterator import (
@@ -16,6 +16,7 @@ from wholegrain._graph.iterator import (
     go_to_state_of,
 )
 from wholegrain._graph.kinds import AnyDataset, OneParentIterNode
+from wholegrain._observe.shown import THREAD
 from wholegrain._read.background import QUICK_SECONDS, Background
 from wholegrain._read.waiting import Probe
 from wholegrain._state.spec import CheckpointSpec
@@ -28,6 +29,7 @@ _FIRST_STEPS, _MOST_STEPS = 16, 4096
 _SLOW_LOOKS = 2
 
 
+
 class ThreadPrefetchIterDataset(OneParentIterNode[T]):
     """The parent, run ahead by a thread of its own.
 
@@ -36,6 +38,8 @@ class ThreadPrefetchIterDataset(OneParentIterNode[T]):
         prefetch_buffer_size: How many finished elements may wait; 0 does nothing.
     """
 
+    keeps_size = True
+    runs_ahead = THREAD
     checkpoint = CheckpointSpec(free=("prefetch_buffer_size",), position="parent")
 
     def __init__(self, parent: AnyDataset[T], *, prefetch_buffer_size: int) -> None:
@@ -44,6 +48,13 @@ class ThreadPrefetchIterDataset(OneParentIterNode[T]):
 
     def open(self) -> DatasetIterator[T]:
         return ThreadPrefetchDatasetIterator(self._parent.__iter__(), self._prefetch_buffer_size)
+
+    def _label(self) -> str:
+        return f"thread prefetch (buffer {self._prefetch_buffer_size})"
+
+    def _about(self, name: str) -> str:
+        ahead = self._prefetch_buffer_size
+        return f"{name}: a thread runs everything upstream, up to {ahead} elements ahead."
 
     def __str__(self) -> str:
         return f"ThreadPrefetchIterDataset(prefetch_buffer_size={self._prefetch_buffer_size})"
@@ -67,6 +78,20 @@ def checked_buffer_size(size: int) -> int:
     return size
 
 
+class _Upstream:
+    """What a thread reads from. The thread itself changes it: others might do so in between."""
+
+    def __init__(self, iterator: Any) -> None:
+        self.iterator = iterator
+        self.change: Callable[[Any], Any] | None = None
+
+    def relink(self) -> None:
+        """Read from what was asked for by `link`."""
+        change, self.change = self.change, None
+        if change is not None:
+            self.iterator = change(self.iterator)
+
+
 class ThreadPrefetchDatasetIterator(StageIterator[T]):
     """A position in what a thread runs ahead: that of the last element handed out.
 
@@ -85,7 +110,7 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
     def __init__(self, parent: Any, prefetch_buffer_size: int) -> None:
         super().__init__((parent,))
         prefetch_buffer_size = checked_buffer_size(prefetch_buffer_size)
-        self.parent = parent
+        self._upstream = _Upstream(parent)
         self._buffer_size = prefetch_buffer_size
         self._keeps_state = getattr(parent, "moves_at_end", True)
         self._background: Background | None = None
@@ -98,6 +123,14 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
         self._probe: Probe | None = None
         self._slow_looks = 0
         self._steps_to_judge = _FIRST_STEPS
+
+    @property
+    def parent(self) -> Any:
+        """What it reads from."""
+        return self._upstream.iterator
+
+    def link(self, change: Callable[[Any], Any]) -> None:
+        self._upstream.change = change
 
     def __next__(self) -> T:
         try:
@@ -132,10 +165,9 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
             self._state = state
             self._count += 1
             return element  # type: ignore[no-any-return]
-        except Exception as error:
+        except Exception:
             if self._closed:  # By another thread, in the middle of this.
                 raise closed_error() from None
-            keep_user_frames(error)
             raise
 
     def take(self, count: int) -> list[T]:
@@ -205,6 +237,8 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
 
     def _next_of_parent(self) -> T:
         """Take an element without running ahead. The end leaves the state as it is."""
+        if self._upstream.change is not None:
+            self._upstream.relink()
         parent, keeps_state = self.parent, self._keeps_state
         if keeps_state and self._state is None:
             self._state = parent.get_state()
@@ -229,8 +263,12 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
             # The one to give while nothing has been handed out.
             self._state = get_state()
 
+        upstream = self._upstream
+
         def step() -> tuple[Any, Any]:
-            return next(parent), get_state()
+            if upstream.change is not None:
+                upstream.relink()
+            return next(upstream.iterator), get_state()
 
         background = self._background = Background(
             step, get_state, self._buffer_size, self._steps_to_judge

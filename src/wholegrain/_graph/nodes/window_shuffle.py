@@ -6,7 +6,6 @@ import operator
 import numpy as np
 
 from wholegrain._core.permute import shuffle_indices
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count, whole_number
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
@@ -24,6 +23,7 @@ class WindowShuffleIterDataset(OneParentIterNode[T]):
         seed: The seed of the first window; each further one has the next.
     """
 
+    keeps_size = True
     checkpoint = CheckpointSpec(fixed=("window_size", "seed"), rereads=True)
     is_random = True
 
@@ -43,6 +43,12 @@ class WindowShuffleIterDataset(OneParentIterNode[T]):
     def open(self) -> DatasetIterator[T]:
         return WindowShuffleDatasetIterator(self._parent.__iter__(), self._window_size, self._seed)
 
+    def _about(self, name: str) -> str:
+        return (
+            f"{name} keeps a window of elements in memory. A restored iterator reads the window"
+            " again."
+        )
+
     def __str__(self) -> str:
         return f"WindowShuffleIterDataset(window_size={self._window_size})"
 
@@ -61,22 +67,18 @@ class WindowShuffleDatasetIterator(TransformIterator[T]):
         self._is_last = False  # A window that is not full ends the data.
 
     def __next__(self) -> T:
-        try:
-            position = self._pos_in_window
-            if position >= len(self._window):
-                if self._is_last:
-                    raise StopIteration
-                self._fill(self._window_index)
-                position = 0
-            element = self._window[position]
-            position += 1
-            self._pos_in_window = position
-            if position == len(self._window):
-                self._window_index += 1
-            return element
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        position = self._pos_in_window
+        if position >= len(self._window):
+            if self._is_last:
+                raise StopIteration
+            self._fill(self._window_index)
+            position = 0
+        element = self._window[position]
+        position += 1
+        self._pos_in_window = position
+        if position == len(self._window):
+            self._window_index += 1
+        return element
 
     def take(self, count: int) -> list[T]:
         position = self._pos_in_window

@@ -5,7 +5,6 @@ from typing import Any
 
 from wholegrain._core.failure import PartlyFailed, is_failure
 from wholegrain._core.interruption import is_interruption
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import Indices, State, T
 from wholegrain._graph.iterator import (
     ClosedIterator,
@@ -111,7 +110,7 @@ class ZipDatasetIterator(StageIterator[tuple[T, ...]]):
             if self._strict:
                 self._check_all_ended(len(elements))
             raise
-        except Exception as error:
+        except Exception:
             # The tuple is lost as a whole: the datasets behind move on with the others.
             for parent in self._parents[len(elements) + 1 :]:
                 try:
@@ -119,7 +118,6 @@ class ZipDatasetIterator(StageIterator[tuple[T, ...]]):
                 except Exception as another:
                     if is_interruption(another):
                         raise
-            keep_user_frames(error)
             raise
         return tuple(elements)
 

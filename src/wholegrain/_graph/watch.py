@@ -12,18 +12,19 @@ from typing import Any
 
 from wholegrain._core import events
 from wholegrain._core.names import transform_name
+from wholegrain._core.types import T
 from wholegrain._graph import run
-from wholegrain._graph.auto_prefetch import AutoPrefetchIterDataset
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.kinds import IterNode
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.nodes import InterleaveIterDataset, PrefetchIterDataset
-from wholegrain._graph.nodes.thread_prefetch import ThreadPrefetchIterDataset
-from wholegrain._graph.prefetching import ShardedIterDataset
+from wholegrain._graph.timed import timed_iterator
+from wholegrain._graph.timed_dataset import TimedMapDataset
 from wholegrain._graph.tracking import Aims, Watch
+from wholegrain._graph.watched_output import WatchedOutput
 from wholegrain._observe.board import Board, StageTimes, read_file
-from wholegrain._observe.timing import Clock, TimedMapDataset, UserIterDataset, timed_iterator
+from wholegrain._observe.board_clock import BoardClock
+from wholegrain._observe.shown import READERS
 
 _OUTPUT = -1
 
@@ -94,7 +95,7 @@ class GraphWatch(Watch):
     def open(self, node: IterNode[Any]) -> DatasetIterator[Any]:
         """Open an iterator of one of the stages, with a clock around it."""
         row = self._row_of.get(id(node))
-        if row is None and type(node) is PrefetchIterDataset:
+        if row is None and _reads_ahead(node):
             row = self._read_row_of.get(id(node.parents[0]))
         if row is None:
             return node.open()  # Something else that is opened on the way.
@@ -119,13 +120,13 @@ class GraphWatch(Watch):
 
     def _timed(self, iterator: DatasetIterator[Any], row: int, node: Any) -> DatasetIterator[Any]:
         listeners: list[Any] = []
-        if self.aims.telemetry and type(node) is PrefetchIterDataset:
+        if self.aims.telemetry and _reads_ahead(node):
             from wholegrain._observe import prometheus
 
             listeners.append(prometheus.ready_listener(iterator))
         category = events.PREFETCH if _is_prefetch(node) else events.PREPROCESSING
         event = (f"{type(iterator).__name__}.__next__", str(iterator), category)
-        return timed_iterator(iterator, self._clock(row, listeners, event))
+        return timed_iterator(iterator, self._clock(node, row, listeners, event))
 
     def _twin(self, dataset: MapDataset[Any]) -> MapDataset[Any]:
         """Return the same dataset with a clock around it, and around each of those above it."""
@@ -141,7 +142,7 @@ class GraphWatch(Watch):
             listeners.append(prometheus.source_listener(dataset))
         category = events.PREPROCESSING if parents else events.READ
         event = (f"{type(dataset).__name__}.__getitem__", str(dataset), category)
-        return TimedMapDataset(twin, self._clock(row, listeners, event))
+        return TimedMapDataset(twin, self._clock(dataset, row, listeners, event))
 
     def _with_timed_parents(self, node: IterNode[Any]) -> Any:
         """Return a stage whose parents have clocks, those of the user's own classes too."""
@@ -158,10 +159,14 @@ class GraphWatch(Watch):
             parents.append(parent)
         return node.with_parents(parents)
 
-    def _clock(self, row: int, listeners: list[Any], event: tuple[str, str, str]) -> Clock:
+    def _clock(
+        self, dataset: Any, row: int, listeners: list[Any], event: tuple[str, str, str]
+    ) -> BoardClock:
         counts_bytes = row in self._feeds_prefetch
         kept = event if self.aims.annotate else None
-        return Clock(self.board, row, counts_bytes, listeners, kept)
+        return BoardClock(
+            run.current().observed, dataset, self.board, row, counts_bytes, listeners, kept
+        )
 
 
 class Run(GraphWatch):
@@ -171,9 +176,7 @@ class Run(GraphWatch):
         iterator = super().open(node)
         if self._row_of.get(id(node)) != 0:
             return iterator
-        from wholegrain._observe.output import OutputIterator
-
-        return OutputIterator(iterator, self)
+        return WatchedOutput(iterator, self)
 
     def workers_of(self, row: int) -> list[list[StageTimes]]:
         """Return what each worker process of a stage has measured so far."""
@@ -243,22 +246,16 @@ def _folder_of(branch: Branch) -> str:
 
 
 def _reads_ahead(dataset: Any) -> bool:
-    return isinstance(dataset, PrefetchIterDataset)
+    return getattr(dataset, "runs_ahead", None) == READERS
 
 
 def _is_prefetch(dataset: Any) -> bool:
-    kinds = (
-        PrefetchIterDataset,
-        ThreadPrefetchIterDataset,
-        ShardedIterDataset,
-        AutoPrefetchIterDataset,
-    )
-    return isinstance(dataset, kinds)
+    return getattr(dataset, "runs_ahead", None) is not None
 
 
 def _opens_later(dataset: Any) -> bool:
     """Say whether a stage opens what it reads from while it runs, here or in workers."""
-    return isinstance(dataset, (InterleaveIterDataset, AutoPrefetchIterDataset))
+    return bool(getattr(dataset, "opens_later", False))
 
 
 def _has_name(iterator: DatasetIterator[Any]) -> bool:
@@ -279,3 +276,27 @@ def _look(dataset: Any) -> Iterator[str]:
         for parent in dataset.parents:
             yield from _look(parent)
         yield ""
+
+
+class UserIterDataset(IterNode[T]):
+    """Stands for an IterDataset of the user's, whose iterators are to be timed."""
+
+    only_prefetches = True
+
+    def __init__(self, dataset: Any) -> None:
+        super().__init__((dataset,))
+        self.dataset = dataset
+
+    def __iter__(self) -> DatasetIterator[T]:
+        watch = run.current().watch
+        return self.open() if watch is None else watch.open(self)
+
+    def open(self) -> DatasetIterator[T]:
+        return self.dataset.__iter__()  # type: ignore[no-any-return]
+
+    @property
+    def _element_spec(self) -> Any:
+        return self.dataset._element_spec
+
+    def __str__(self) -> str:
+        return str(self.dataset)

@@ -6,25 +6,24 @@ import time
 from typing import TYPE_CHECKING
 
 from wholegrain._core.log import say
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import T
 from wholegrain._graph.iterator import DatasetIterator
+from wholegrain._graph.timed import ForwardingIterator
 from wholegrain._observe.prometheus import NEXT_DURATION, Metric
-from wholegrain._observe.timing import ForwardingIterator
 
 if TYPE_CHECKING:
-    from wholegrain._observe.watch import Run
+    from wholegrain._graph.watch import Run
 
 _LOG_EVERY_S = 60.0
 _LOOK_EVERY_S = 1.0
 
 
-class OutputIterator(ForwardingIterator[T]):
+class WatchedOutput(ForwardingIterator[T]):
     """Gives the elements of a watched pipeline, and tells what has been seen."""
 
     def __init__(self, iterator: DatasetIterator[T], run: Run) -> None:
         super().__init__(iterator)
-        self.run = run
+        self.run = self.watched_run = run
         """What is known of the run."""
         self._is_drawn = run.aims.visualization is None
         self._log_at = time.monotonic() + _LOG_EVERY_S if run.aims.debug else float("inf")
@@ -39,18 +38,14 @@ class OutputIterator(ForwardingIterator[T]):
             self._registry, self._look_at = Registry(), 0.0
 
     def __next__(self) -> T:
-        try:
-            if not self._is_drawn:
-                self._refuse_folder()
-            started = time.perf_counter_ns()
-            element = next(self._iterator)
-            for metric in self.metrics:
-                metric.observe(time.perf_counter_ns() - started)
-            self._after_elements()
-            return element
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        if not self._is_drawn:
+            self._refuse_folder()
+        started = time.perf_counter_ns()
+        element = next(self._iterator)
+        for metric in self.metrics:
+            metric.observe(time.perf_counter_ns() - started)
+        self._after_elements()
+        return element
 
     def take(self, count: int) -> list[T]:
         if not self._is_drawn:

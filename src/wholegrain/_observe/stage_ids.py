@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wholegrain._graph import outline
+from wholegrain._observe import outline
 
 
 class StageIds:

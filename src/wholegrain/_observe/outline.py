@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import functools
-import importlib
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self
+from typing import Any
 
 _FEWEST_TO_FOLD = 5
 _LONGEST_LINE = 80
@@ -16,49 +14,6 @@ _LONGEST_PATH = 40
 
 _SURELY_INFINITE = 2**40
 """A part of an infinite dataset with more elements than that was not cut off by anybody."""
-
-
-class Shown:
-    """What a dataset says of itself, in a terminal and in a notebook."""
-
-    _shown_name: str | None = None
-
-    def named(self, name: str) -> Self:
-        """Return the same dataset under a name, which reports, `repr` and `explain()` show.
-
-        Elements, seeds, states and checkpoints do not depend on names.
-
-        Example:
-            >>> train = MapDataset.source(files).named("train files").map(decode)
-        """
-        given: object = name
-        if not (isinstance(given, str) and given.strip()):
-            raise ValueError(f"The name of a stage is a text that is not empty, but got {name!r}.")
-        clone = copy.copy(self)
-        clone._shown_name = name
-        return clone
-
-    def explain(self) -> str:
-        """Say what runs where in this pipeline: threads, workers, chunks, seeds, in words.
-
-        Example:
-            >>> print(ds.explain())
-        """
-        # It stands above: imports point down.
-        text: str = importlib.import_module("wholegrain._observe.explain").explain(self)
-        return text
-
-    def __repr__(self) -> str:
-        return tree(self)
-
-    def _plain_repr(self) -> str:
-        """Return `repr(self)` without the names that the user gave to stages."""
-        is_ours = type(self).__repr__ is Shown.__repr__
-        return tree(self, plain_label) if is_ours else repr(self)
-
-    def _repr_html_(self) -> str:
-        text: str = importlib.import_module("wholegrain._observe.explain").to_html(self)
-        return text
 
 
 def label(dataset: Any) -> str:
@@ -82,7 +37,7 @@ def label(dataset: Any) -> str:
 def plain_label(dataset: Any) -> str:
     """Return what a stage does, without its name: alike for stages that do the same."""
     try:
-        return _label(dataset)
+        return dataset._label()  # type: ignore[no-any-return]
     except Exception:  # Half made, or a class of the user's with one of our names.
         return type(dataset).__name__
 
@@ -104,49 +59,6 @@ def _short_path(path: str) -> str:
     if len(short) <= _LONGEST_PATH:
         return short
     return f"{short[: _LONGEST_PATH // 3]}…{short[-_LONGEST_PATH * 2 // 3 :]}"
-
-
-def _label(dataset: Any) -> str:
-    kind = type(dataset).__name__
-    transform = getattr(dataset, "_transform", None)
-    name = kind.removesuffix("MapDataset").removesuffix("IterDataset").removesuffix("Dataset")
-    match name:
-        case "Map" | "Filter" | "RandomMap" | "MapWithIndex" | "FlatMap" if transform is not None:
-            return f"{_snake(name)}({function_name(transform)})"
-        case "Source":
-            return f"source({type(dataset.source).__name__})"
-        case "Range":
-            numbers = [dataset.start, dataset.stop] + [dataset.step] * (dataset.step != 1)
-            return f"range({', '.join(map(str, numbers))})"
-        case "Batch":
-            return f"batch({dataset._batch_size})"
-        case "Repeat":
-            epochs = getattr(dataset, "_num_epochs", None)
-            return "repeat" if epochs is None else f"repeat({epochs})"
-        case "Slice":
-            return f"slice{str(dataset).removeprefix(kind)}".replace(str(sys.maxsize), "")
-        case "Seed":
-            return f"seed({dataset.base_seed})"
-        case "Prefetch":
-            return "to_iter_dataset"
-        case "ThreadPrefetch":
-            return f"thread prefetch (buffer {dataset._prefetch_buffer_size})"
-        case "ProcessPrefetch":
-            return f"mp_prefetch ({_count(dataset._num_workers, 'worker')})"
-        case "MultithreadPrefetch":
-            return f"multithread_prefetch ({_count(dataset._num_workers, 'thread')})"
-        case "AutoPrefetch":
-            return "mp_prefetch (auto workers)"
-        case "Interleave":
-            return f"interleave ({_count(len(dataset.datasets), 'dataset')})"
-        case "Mixed":
-            return f"mix ({_count(len(dataset.parents), 'dataset')})"
-        case "WithOptions":
-            return "options"
-        case "Operation":
-            return f"operation({function_name(dataset._operation)})"
-    # A class of the user's is known by its own name.
-    return _snake(name) if type(dataset).__module__.startswith("wholegrain.") else kind
 
 
 def function_name(function: Any) -> str:
@@ -236,9 +148,11 @@ def _lines(dataset: Any, first: str, rest: str, label: Callable[[Any], str]) -> 
         yield f"{rest}└─ and {len(parents) - len(shown)} more"
 
 
-def _snake(name: str) -> str:
+def snake_case(name: str) -> str:
+    """Return the name of a class as a method would be called: `MapWithIndex`, `map_with_index`."""
     return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
 
 
-def _count(number: int, what: str) -> str:
+def counted(number: int, what: str) -> str:
+    """Return a number of things: "1 worker", "2 workers"."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"

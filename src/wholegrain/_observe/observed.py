@@ -1,0 +1,333 @@
+"""What was seen of one run of a pipeline: how long each stage took, and who waited for whom.
+
+Nothing is counted or timed for each element of a quick pipeline. Clocks are where they cost little:
+
+- around each chunk that is read, which read-ahead needs anyway and adds up, so that it is heard of
+  now and then; around each message of a worker, each wait for a thread;
+- inside a MapDataset around each stage, for some chunks out of many;
+- around each stage of the iterators, all the time if an element takes long, else for some
+  elements now and then (`sampler.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from wholegrain._engine.waiting import ThreadTimes, queued_for_each_second
+from wholegrain._observe.clock import Spent, timer
+from wholegrain._observe.consumer import Consumer
+from wholegrain._observe.sampler import ALWAYS, NOW_AND_THEN, OFF, Sampler
+from wholegrain._observe.stage_ids import StageIds
+from wholegrain._observe.times import Reads, Times, extrapolate
+
+
+def is_on() -> bool:
+    """Whether runs are observed: not if the environment variable WHOLEGRAIN_REPORT is 0."""
+    return os.environ.get("WHOLEGRAIN_REPORT", "1") != "0"
+
+
+class Observed:
+    """What was seen of one run.
+
+    Stages are known by their place in the graph: "0" is the output, "0.0" its first parent.
+    A dataset that is opened on the way, and is no part of the graph, is known by its name.
+    """
+
+    def __init__(self, is_watched: bool = False) -> None:
+        self.is_watched = is_watched  # Whether every stage has a clock for good.
+        self.stages: dict[str, Times] = {}
+        self.reads: dict[str, Reads] = {}
+        self.workers: dict[tuple[str, int], Any] = {}
+        self.lock = threading.Lock()
+        self.ids = StageIds()
+        self.consumer = Consumer()
+        self.sampler = Sampler(is_watched)
+        self.is_alone = False  # Whether the output is the only one there is, and keeps time.
+        self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._holder: Callable[[], Any] = _nothing
+        self._output: Callable[[], Any] = _nothing
+        self._last: Any = None  # The dataset of the output.
+        self._clockable = False  # Whether there are iterators to put clocks around.
+        self._thread = 0  # The one that reads from the output.
+        self._started: set[int] = set()  # The workers whose first element has come.
+
+    def __reduce__(self) -> Any:
+        return Observed, (self.is_watched,)  # A worker sees for itself.
+
+    # Who takes part.
+
+    def opened(self, iterator: Any, dataset: Any) -> bool:
+        """Note an iterator of the run; return whether it is to have a clock around it."""
+        if not is_on():
+            return False
+        self._take_in(iterator, dataset)
+        return self.sampler.mode == ALWAYS and not self.is_watched
+
+    def be_output(self, holder: Any, iterator: Any, dataset: Any) -> None:
+        """Begin to look: all that was opened so far belongs to this iterator.
+
+        Args:
+            holder: Reads from the iterator for the training loop. It has `handed_out`, the number
+                of elements so far, and `set_clocks`.
+            iterator: The last stage.
+            dataset: As what that is known.
+        """
+        if not is_on():
+            return
+        if iterator.observed is not self:
+            self._take_in(iterator, dataset)
+        self.ids.add(dataset)
+        self._holder, self._output = weakref.ref(holder), weakref.ref(iterator)
+        self._last = iterator.observed_as
+        if self.is_watched:
+            return
+        self._adopt(iterator, dataset)
+        self._clockable = any(not it.keeps_time for it in self._iterators)
+        if len(self._iterators) == 1:
+            self.is_alone = all(it.keeps_time or it.keeps_time_alone for it in self._iterators)
+            self._clockable = not self.is_alone
+        self._thread = threading.get_ident()
+        if self._clockable:
+            if self.sampler.mode != OFF:  # Stages were opened anew.
+                holder.set_clocks(True)
+            self.switch(ALWAYS if self.sampler.mode == ALWAYS else NOW_AND_THEN)
+
+    def _take_in(self, iterator: Any, dataset: Any) -> None:
+        iterator.observed, iterator.observed_as = self, dataset
+        self._iterators.add(iterator)
+
+    def _adopt(self, iterator: Any, dataset: Any) -> None:
+        """Take in iterators of the user's classes, which nobody has told of."""
+        parents = getattr(dataset, "parents", ())
+        below = getattr(iterator, "_parents", ())
+        if len(parents) != len(below):
+            return
+        for parent, source in zip(below, parents, strict=True):
+            if getattr(parent, "observed", self) is None:
+                with contextlib.suppress(Exception):
+                    self._take_in(parent, source)
+            self._adopt(parent, source)
+
+    def is_output(self, iterator: Any) -> bool:
+        """Whether the training loop reads from it."""
+        return self._output() is iterator
+
+    def is_last(self, dataset: Any) -> bool:
+        """Whether a dataset is the last stage of the run."""
+        return self._last is dataset
+
+    def place_of(self, dataset: Any) -> str:
+        """Return by what a stage is known."""
+        return self.ids.of(dataset)
+
+    def times_of(self, dataset: Any) -> Times:
+        """Return what was seen of a stage, to be added to."""
+        place = self.place_of(dataset)
+        times = self.stages.get(place)
+        return self.stages.setdefault(place, Times()) if times is None else times
+
+    def reads_of(self, dataset: Any) -> Reads:
+        """Return what was read of a MapDataset, to be added to."""
+        return self.reads.setdefault(self.place_of(dataset), Reads())
+
+    def hear(self, whole: Any, worker: int, report: Any) -> None:
+        """Keep what a worker said of itself, which runs a share of `whole`."""
+        if report is not None:
+            self.workers[self.place_of(whole), worker] = report
+
+    # Clocks around the stages of the iterators.
+
+    @property
+    def clocks_on(self) -> bool:
+        """Whether there are clocks around the stages of the iterators."""
+        return self.sampler.mode != OFF
+
+    def switch(self, mode: str) -> None:
+        """Have clocks always, or for some calls, or not."""
+        holder, now = self._holder(), time.perf_counter()
+        if holder is None or mode == self.sampler.mode:
+            return
+        before, calls = self.sampler.mode, self.sampler.calls
+        self.sampler.switch(mode, now, self._handed_out())
+        if mode != ALWAYS:
+            self.consumer.left_at = 0.0  # What passes until the next look is not seen.
+        holder.set_clocks(mode != OFF)
+        if before == NOW_AND_THEN and mode == OFF:
+            ended = time.perf_counter()
+            self.sampler.rest(ended, calls, ended - now)
+
+    def anchored(self, now: float) -> None:
+        """Between two elements, in the thread that reads from the last stage."""
+        self._thread = threading.get_ident()
+        self.pause(now)
+
+    def pause(self, now: float) -> None:
+        """Between two chunks: see whether it is time for clocks."""
+        if self._clockable and threading.get_ident() == self._thread:
+            self.sampler.saw(now, self._handed_out())
+            self.switch(self.sampler.at_pause(now))
+
+    def note_call(self, dataset: Any, spent: Spent, made: int) -> None:
+        """Note what a stage took for some elements."""
+        times = self.times_of(dataset)
+        times.clocked = True
+        times.own += spent.own
+        times.elements += made
+        if spent.thread is not None:
+            times.look(spent.own, spent.own * spent.thread.computing_share)
+        self.sampler.called()
+
+    def after_step(self, seconds: float, calls: int) -> None:
+        """Note that a thread is through with all stages, which took so many calls."""
+        mode = self.sampler.after_step(seconds, calls)
+        if threading.get_ident() == self._thread:  # Others may be in the middle of something.
+            self.switch(mode)
+
+    def _handed_out(self) -> int:
+        holder = self._holder()
+        return 0 if holder is None else holder.handed_out
+
+    # The training loop.
+
+    def entered(self, now: float) -> None:
+        """Note that the training loop asks for an element."""
+        consumer = self.consumer
+        if not consumer.has_started and self.sampler.seen and self._handed_out():
+            # The first one went by without clocks.
+            clocked = [times.own for times in list(self.stages.values()) if times.clocked]
+            consumer.start += sum(clocked)
+            self._end_start_up(now)
+        self.sampler.skip(consumer.entered(now))
+
+    def left(self, now: float, seconds: float) -> None:
+        """Note that the training loop got an element, and how long that took."""
+        if self.consumer.left(now, seconds, is_quick=self.sampler.mode == NOW_AND_THEN):
+            self._end_start_up(now)
+
+    def _end_start_up(self, now: float) -> None:
+        with self.lock:
+            self.consumer.end_start_up(list(self.stages.values()))
+        self.sampler.forget(now, self._handed_out())
+
+    # What stages note by themselves.
+
+    def got(self, iterator: Any, start: float, reads: bool) -> None:
+        """Note that a chunk was got, since `start`: read right here, or waited for."""
+        end = time.perf_counter()
+        spent = end - start
+        self._note_wait(iterator.observed_as, spent, reads)
+        if self.is_output(iterator):
+            self.entered(start)
+            self.left(end, spent)
+        elif self._clockable:
+            if self.clocks_on:
+                timer.exclude(spent)
+            self.pause(end)
+
+    def _note_wait(self, dataset: Any, seconds: float, reads: bool) -> None:
+        times = self.times_of(dataset)
+        if reads:
+            times.reading += seconds
+        else:
+            times.waited += seconds
+
+    def read_unseen(self, iterator: Any, dataset: Any, reader: Any) -> None:
+        """Note the chunks that a reader has read while nobody looked, and forgets now."""
+        spent, end, count = reader.unseen_seconds, reader.unseen_until, reader.unseen_elements
+        reader.unseen_seconds, reader.unseen_elements = 0.0, 0
+        self._note_wait(iterator.observed_as, spent, reads=True)
+        self.reads_of(dataset).pending += count
+        if self.is_output(iterator):
+            self.entered(end - spent)
+            self.left(end, spent)
+        else:
+            self.sampler.seen = max(self.sampler.seen, end)
+
+    @contextlib.contextmanager
+    def starting(self) -> Iterator[None]:
+        """Start workers: that is done once, and says nothing of how it goes on."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - start
+            self.consumer.start += spent
+            timer.exclude(spent)
+
+    def waiting(
+        self,
+        iterator: Any,
+        dataset: Any = None,
+        worker: int | None = None,
+        *,
+        reads: bool = False,
+    ) -> contextlib.AbstractContextManager[None]:
+        """Get what comes next from those who run ahead, or read it; not for every element."""
+        if worker is not None and worker not in self._started:
+            self._started.add(worker)
+            return self.starting()
+        return self._waiting(iterator, dataset, reads)
+
+    @contextlib.contextmanager
+    def _waiting(self, iterator: Any, dataset: Any, reads: bool) -> Iterator[None]:
+        start = time.perf_counter()
+        is_output = iterator is not None and self.is_output(iterator)
+        if is_output:
+            self.entered(start)
+        began = ThreadTimes.now() if timer.deep else None
+        try:
+            yield
+        finally:
+            end = time.perf_counter()
+            spent = end - start
+            self._note_wait(iterator.observed_as if dataset is None else dataset, spent, reads)
+            timer.exclude(spent)
+            if began is not None:
+                timer.thread.add(ThreadTimes.now().without(began))
+            if is_output:
+                self.left(end, spent)
+            else:
+                self.pause(end)
+
+    # What is known.
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what was seen so far, as plain values."""
+        for iterator in list(self._iterators):
+            catch_up = getattr(iterator, "catch_up", None)
+            if catch_up is not None:
+                catch_up()
+        consumer = self.consumer
+        factor = self.sampler.factor(consumer.left_at, self._handed_out())
+        with self.lock:
+            stages = {place: copy.copy(times) for place, times in list(self.stages.items())}
+        extrapolate(stages, factor, list(self.reads.items()))
+        return {
+            "wait": consumer.wait(factor),
+            "measured_wait": consumer.measured_wait,
+            "loop": consumer.loop * factor + self._since_left(),
+            "start": consumer.start,
+            "is_watched": self.is_watched,
+            "cpu": consumer.cpu,
+            "queued": queued_for_each_second(),
+            "stages": stages,
+            "workers": dict(self.workers),
+        }
+
+    def _since_left(self) -> float:
+        """Return the training loop's time since it last had to wait, if it has gone on since."""
+        away = time.perf_counter() - self.consumer.left_at
+        if not self.is_alone or not self.consumer.left_at or self.consumer.is_idle(away):
+            return 0.0
+        return away if getattr(self._output(), "is_within_chunk", False) else 0.0
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,60 @@
+"""The clock around a stage of the iterators, for a report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from wholegrain._observe.clock import Spent, Started, timer
+from wholegrain._observe.observed import Observed
+
+
+class Call(NamedTuple):
+    started: Started
+    calls: int
+    is_step: bool
+    is_output: bool
+
+
+class StageClock:
+    """Notes what the calls of a stage take, without those that it calls.
+
+    Args:
+        observed: What is seen of the run.
+        dataset: The stage.
+    """
+
+    def __init__(self, observed: Observed, dataset: Any) -> None:
+        self._observed = observed
+        self._dataset = dataset
+
+    def start(self) -> Call:
+        """Begin a call: what it returns is for `stop`."""
+        sampler, is_step = self._observed.sampler, not timer.depth
+        calls = sampler.calls
+        if is_step:
+            timer.deep = sampler.is_deep()
+        started = timer.begin()
+        is_output = self._observed.is_last(self._dataset)
+        if is_output:
+            self._observed.entered(started.at)
+        return Call(started, calls, is_step, is_output)
+
+    def stop(self, started: Call, elements: Sequence[Any]) -> None:
+        """End a call, which has made these elements."""
+        self.note(started, elements)
+
+    def note(self, started: Call, elements: Sequence[Any]) -> Spent:
+        """End a call; return what it took."""
+        observed = self._observed
+        spent = timer.end(started.started)
+        observed.note_call(self._dataset, spent, len(elements))
+        if started.is_output:
+            observed.left(started.started.at + spent.elapsed, spent.elapsed)
+        if started.is_step:
+            timer.deep = False
+            observed.after_step(spent.elapsed, observed.sampler.calls - started.calls)
+        return spent
+
+    def take_back(self, count: int) -> None:
+        """Do nothing: what is made again takes time again."""
