@@ -23,14 +23,14 @@ from wholegrain._graph.stretch_iterator import (
     StretchReadIterator,
     reading_stretches,
 )
+from wholegrain._graph.timed import worker_output
+from wholegrain._observe.shown import WORKERS
 from wholegrain._read.ending import wait_if_exiting
 from wholegrain._state import workers
 from wholegrain._state.counting import CountedStates, UncountableError
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import WrongStateError, copy_state
 from wholegrain._workers.backend import resolve
-from wholegrain._graph.timed import worker_output
-from wholegrain._observe.shown import WORKERS
 
 if TYPE_CHECKING:
     from wholegrain._workers.crew import Crew

@@ -25,11 +25,11 @@ from wholegrain._graph import fusion
 from wholegrain._graph.chunks import for_each, raise_failure, read_after
 from wholegrain._graph.kinds import FunctionTransform
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._read.waiting import ThreadTimes, voluntary_switches
 from wholegrain._graph.timed_dataset import TimedMapDataset
 from wholegrain._observe.clock import Started, timer
 from wholegrain._observe.observed import Observed, is_on
 from wholegrain._observe.times import Times
+from wholegrain._read.waiting import ThreadTimes, voluntary_switches
 
 Read = Callable[[int, int], Sequence[Any]]
 

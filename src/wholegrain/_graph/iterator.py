@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 from wholegrain._core.errors import add_stage_note, has_stage_note
 from wholegrain._core.names import transform_name
 from wholegrain._core.types import State, T, T_co
-from wholegrain._graph import hints, nodes, outline, run
+from wholegrain._graph import hints, nodes, run
+from wholegrain._observe import outline
 from wholegrain._state import workers
 from wholegrain._state.validate import number_of, part_of
-from wholegrain._graph import hints, run
-from wholegrain._observe import outline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -20,12 +20,12 @@ from wholegrain._graph.nodes.thread_prefetch import ThreadPrefetchDatasetIterato
 from wholegrain._graph.process_iterator import ProcessIterator, modules_of, pack_pipeline
 from wholegrain._graph.shares import Shares, check_can_shard
 from wholegrain._graph.user_functions import check_arguments
+from wholegrain._observe import outline
+from wholegrain._observe.shown import THREADS, WORKERS
 from wholegrain._state import counting, workers
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import WrongStateError, wrong_state
 from wholegrain._workers.backend import resolve
-from wholegrain._observe import outline
-from wholegrain._observe.shown import THREADS, WORKERS
 from wholegrain.options import MultiprocessingOptions
 
 if TYPE_CHECKING:

@@ -9,8 +9,6 @@ from typing import Any, Literal
 
 from wholegrain import transforms
 from wholegrain._core.whole_number import whole_count
-from wholegrain._graph import outline
-from wholegrain._graph import positions
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.nodes.batch import check_batch_size
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
@@ -19,8 +17,8 @@ from wholegrain._loader.iterator import DataLoaderIterator
 from wholegrain._loader.legacy import BatchOperation, Operation
 from wholegrain._loader.operations import DataIterDataset, OperationIterDataset
 from wholegrain._loader.records import SampledMapDataset, count_places
-from wholegrain._state import counting
 from wholegrain._observe import outline
+from wholegrain._state import counting
 from wholegrain.options import MultiprocessingOptions, ReadOptions
 from wholegrain.samplers import IndexSampler, Sampler, SequentialSampler
 from wholegrain.sharding import NoSharding, ShardOptions, check_shard_options

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from wholegrain._engine.waiting import ThreadTimes
+from wholegrain._read.waiting import ThreadTimes
 
 
 class Started(NamedTuple):

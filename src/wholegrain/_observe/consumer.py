@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from wholegrain._engine.waiting import involuntary_switches
 from wholegrain._observe.times import Times
+from wholegrain._read.waiting import involuntary_switches
 
 _LONG_WAIT_S = 1e-3
 """Of longer waits for a quick element it is looked at whether others had the processor."""

@@ -20,12 +20,12 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from wholegrain._engine.waiting import ThreadTimes, queued_for_each_second
 from wholegrain._observe.clock import Spent, timer
 from wholegrain._observe.consumer import Consumer
 from wholegrain._observe.sampler import ALWAYS, NOW_AND_THEN, OFF, Sampler
 from wholegrain._observe.stage_ids import StageIds
 from wholegrain._observe.times import Reads, Times, extrapolate
+from wholegrain._read.waiting import ThreadTimes, queued_for_each_second
 
 
 def is_on() -> bool:

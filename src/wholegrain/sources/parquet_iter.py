@@ -128,13 +128,9 @@ class ParquetDatasetIterator(StageIterator[Row]):
         return self._end - len(self._block)
 
     def __next__(self) -> Row:
-        try:
-            if not self._block:
-                self._make_block()
-            return self._block.pop()
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+        if not self._block:
+            self._make_block()
+        return self._block.pop()
 
     def take(self, count: int) -> list[Row]:
         if not self._block:

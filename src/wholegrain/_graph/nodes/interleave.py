@@ -14,8 +14,8 @@ from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, run_ahead
 from wholegrain._graph.kinds import AnyDataset, IterNode
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._state.spec import CheckpointSpec
 from wholegrain._observe import outline
+from wholegrain._state.spec import CheckpointSpec
 
 
 class InterleaveIterDataset(IterNode[T]):

@@ -23,9 +23,9 @@ from wholegrain._graph.iterator import (
 )
 from wholegrain._graph.kinds import IterNode, ManyParentsMapNode, several
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._observe import outline
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import flag_of, number_of, part_of, shortened, wrong_state
-from wholegrain._observe import outline
 from wholegrain.transforms import DatasetSelectionMap
 
 

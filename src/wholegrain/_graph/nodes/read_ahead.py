@@ -19,14 +19,14 @@ from wholegrain._graph.drop_watch import DropWatch
 from wholegrain._graph.iterator import DatasetIterator, StageIterator, closed_error
 from wholegrain._graph.kinds import IterNode, add_read_note
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._read.read_ahead import ReadAhead
-from wholegrain._state import workers
-from wholegrain._state.spec import CheckpointSpec
-from wholegrain._state.validate import WrongStateError, index_of, list_of, shortened
 from wholegrain._observe import outline
 from wholegrain._observe.clock import timer
 from wholegrain._observe.sampler import ALWAYS
 from wholegrain._observe.shown import READERS
+from wholegrain._read.read_ahead import ReadAhead
+from wholegrain._state import workers
+from wholegrain._state.spec import CheckpointSpec
+from wholegrain._state.validate import WrongStateError, index_of, list_of, shortened
 from wholegrain.options import ReadOptions
 
 # How much memory what is read ahead may take: in one process, and in all of several workers,

@@ -29,7 +29,6 @@ _FIRST_STEPS, _MOST_STEPS = 16, 4096
 _SLOW_LOOKS = 2
 
 
-
 class ThreadPrefetchIterDataset(OneParentIterNode[T]):
     """The parent, run ahead by a thread of its own.
 
