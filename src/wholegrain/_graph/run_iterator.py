@@ -224,7 +224,8 @@ class Run(DatasetIterator[T]):
             if state is not None and count == self._taken:
                 return copy.deepcopy(state)
             self._reopen()
-        return self._where_it_stands(self._output.get_state)
+        state = self._where_it_stands(self._output.get_state)
+        return state  # type: ignore[no-any-return]
 
     def _where_it_stands(self, ask: Callable[[], Any]) -> Any:
         """Ask the stages for a position, at the element that the consumer gets next."""
