@@ -99,12 +99,14 @@ class WindowShuffleDatasetIterator(KeptPlace, TransformIterator[T]):
         return True
 
     def put_back(self, count: int) -> None:
-        self._window_index -= self._pos_in_window == len(self._window)
-        self._pos_in_window -= count
+        if count:
+            self._window_index -= self._pos_in_window == len(self._window)
+            self._pos_in_window -= count
 
     def pass_over(self, count: int) -> None:
-        self._pos_in_window += count
-        self._window_index += self._pos_in_window == len(self._window)
+        if count:
+            self._pos_in_window += count
+            self._window_index += self._pos_in_window == len(self._window)
 
     def _fill(self, window_index: int) -> None:
         """Read a window and put it in order."""
