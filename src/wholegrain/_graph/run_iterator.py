@@ -36,7 +36,7 @@ _REPLAY_S = 10e-3
 _ANCHOR_SHARE = 0.005
 """Which share of the time taking anchors may cost."""
 
-_MOST_REPLAYED = 4096
+_MOST_REPLAYED = 1 << 16
 
 _CHUNK_S = 1e-3
 """How long making a chunk may take: so far the stages' functions run ahead of the consumer."""
