@@ -25,7 +25,7 @@ from typing import Any
 from wholegrain._core.elements import nbytes
 from wholegrain._core.interruption import is_interruption
 from wholegrain._core.tracebacks import keep_user_frames
-from wholegrain._core.types import State, T
+from wholegrain._core.types import S, State, T
 from wholegrain._graph import epochs, run, tracking
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain.options import DatasetOptions
@@ -224,10 +224,9 @@ class Run(DatasetIterator[T]):
             if state is not None and count == self._taken:
                 return copy.deepcopy(state)
             self._reopen()
-        state = self._where_it_stands(self._output.get_state)
-        return state  # type: ignore[no-any-return]
+        return self._where_it_stands(self._output.get_state)
 
-    def _where_it_stands(self, ask: Callable[[], Any]) -> Any:
+    def _where_it_stands(self, ask: Callable[[], S]) -> S:
         """Ask the stages for a position, at the element that the consumer gets next."""
         rest = operator.length_hint(self._ready)
         if not rest:
@@ -261,8 +260,7 @@ class Run(DatasetIterator[T]):
 
     def _get_next_index(self) -> int:
         self.mend()
-        index: int = self._where_it_stands(self._output._get_next_index)
-        return index
+        return self._where_it_stands(self._output._get_next_index)
 
     def _set_next_index(self, index: int) -> None:
         self.mend()

@@ -94,9 +94,7 @@ class SampledMapDataset(MapNode[Any]):
             metadata = [RecordMetadata(place, key) for place, key in pairs]
         else:
             metadata = [SeededMetadata(place, key, seed) for place, key in pairs]
-        return _records(
-            metadata, read_many(self._source, self._in_source(keys), self, indices)
-        )
+        return _records(metadata, read_many(self._source, self._in_source(keys), self, indices))
 
     def _in_source(self, keys: Indices) -> Indices:
         count = self._num_records()
