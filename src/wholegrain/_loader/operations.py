@@ -199,10 +199,7 @@ class _DataMapIterator(ElementIterator[Any]):
             raise
 
     def transform_chunk(self, results: list[Any], elements: list[Any]) -> None:
-        function = self._transform.map
-        for data in elements:
-            # What was made is kept if it raises.
-            results.append(function(data))  # noqa: PERF401
+        results.extend(map(self._transform.map, elements))
 
 
 class _OnData:

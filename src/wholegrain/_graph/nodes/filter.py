@@ -1,5 +1,6 @@
 """The elements for which a function is true."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -74,8 +75,8 @@ class FilterDatasetIterator(ElementIterator[T]):
         # Elements that were looked at before their turn, and what the function said of them.
         self._elements: Sequence[Any] = ()
         self._verdicts: Sequence[Any] = ()
-        self._given = [0]  # Where the parent stood before each element of the last `take`, and now.
-        self._position = 0  # How many of those were given and not put back.
+        self._given: Sequence[Any] = ()  # The verdicts up to the last element of the last `take`.
+        self._back = 0  # How many elements of it were put back.
 
     @property
     def moves_at_end(self) -> bool:
@@ -105,7 +106,7 @@ class FilterDatasetIterator(ElementIterator[T]):
     def take(self, count: int) -> list[T]:
         if not self._chunks:
             return super(ElementIterator, self).take(count)
-        if self._position < len(self._given) - 1:
+        if self._back:
             self._forget_held()  # What was put back is looked at again.
         while True:
             if not self._verdicts and not self._look_at(min(count, self._watch.left_in_window)):
@@ -113,12 +114,16 @@ class FilterDatasetIterator(ElementIterator[T]):
             verdicts, stop = self._verdicts, len(self._verdicts)
             if type(verdicts) is PartlyFailed:
                 stop = verdicts.next_failure(0)
-            ends = [end for end, keep in enumerate(verdicts[:stop], 1) if keep][:count]
-            if ends:
-                elements = self._elements
-                kept = [elements[end - 1] for end in ends]
-                self._move_on(ends[-1], len(ends))
-                self._given, self._position = [0, *ends], len(ends)
+            kept = list(itertools.compress(self._elements[:stop], verdicts))
+            if kept:
+                end = stop
+                if len(kept) > count:
+                    del kept[count:]
+                    end = _ends(verdicts)[count]
+                while not verdicts[end - 1]:
+                    end -= 1
+                self._given = verdicts[:end]
+                self._move_on(end, len(kept))
                 return kept
             if stop < len(verdicts):
                 failure = verdicts[stop]
@@ -128,11 +133,12 @@ class FilterDatasetIterator(ElementIterator[T]):
 
     def _look_at(self, count: int) -> bool:
         """Take some elements of the parent and ask the function; return whether there are any."""
-        self._given, self._position = [0], 0
         elements = self.parent.take(count)
         verdicts: list[Any] = []
         try:
             self.transform_chunk(verdicts, elements)
+            if len(verdicts) < len(elements):
+                raise StopIteration  # `map` took it for the end of the elements.
         except BaseException as error:
             verdicts = after_failure(error, verdicts, self.transform_chunk, self, elements)
         self.parent.put_back(len(elements))
@@ -146,21 +152,26 @@ class FilterDatasetIterator(ElementIterator[T]):
         self._watch.see(count, count - kept)
 
     def put_back(self, count: int) -> None:
-        given, position = self._given, self._position
-        self._position = position - count
-        self.parent.put_back(given[position] - given[position - count])
+        before, self._back = self._looked_at(), self._back + count
+        self.parent.put_back(before - self._looked_at())
 
     def pass_over(self, count: int) -> None:
-        given, position = self._given, self._position
-        self._position = position + count
-        self.parent.pass_over(given[position + count] - given[position])
+        before, self._back = self._looked_at(), self._back - count
+        self.parent.pass_over(self._looked_at() - before)
+
+    def _looked_at(self) -> int:
+        """Return how far the parent is in the chunk of the last `take`."""
+        return _ends(self._given)[-1 - self._back]
 
     def _forget_held(self) -> None:
         super()._forget_held()
         self._elements = self._verdicts = ()
-        self._given, self._position = [0], 0
+        self._given, self._back = (), 0
 
     def transform_chunk(self, results: list[Any], elements: list[Any]) -> None:
-        keeps = self._keeps
-        for element in elements:
-            results.append(keeps(element))  # noqa: PERF401  (what was made is kept if it raises)
+        results.extend(map(self._keeps, elements))
+
+
+def _ends(verdicts: Sequence[Any]) -> list[int]:
+    """Return 0, and the number of elements up to each one that is kept."""
+    return [0, *(end for end, keep in enumerate(verdicts, 1) if keep)]
