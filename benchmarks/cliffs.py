@@ -4,6 +4,7 @@
     python benchmarks/cliffs.py --seed 3 --count 100    others
     python benchmarks/cliffs.py --seed 3 --only 17      one of them, where the table named it
     python benchmarks/cliffs.py --only 17 --profile     where its time goes here
+    python benchmarks/cliffs.py --plain                 beside plain loops alone, which is quicker
 
 Prints the worst first, then how they are distributed. Ratios above 1 mean that wholegrain is the
 quicker one. They are medians over interleaved rounds; `cpu` is the processor time of the process
@@ -106,45 +107,54 @@ class Measured:
     @property
     def worst(self) -> float:
         """How bad it is beside what is expected of all of them."""
-        grain = min(self.ratios["grain cpu"] / 3, self.ratios["grain wall"] / 1.5)
-        return min(grain, self.ratios.get("plain cpu", 1.0) / 0.2)
+        wanted = {"grain cpu": 3, "grain wall": 1.5, "plain cpu": 0.2}
+        return min(
+            self.ratios[name] / least for name, least in wanted.items() if name in self.ratios
+        )
 
     def line(self) -> str:
         if self.failure:
             return f"{self.label:>6}  {self.failure}\n        {self.text}"
-        plain = self.ratios.get("plain cpu")
-        figures = "".join(
-            f"{value:9.2f}" for value in (self.ratios["grain cpu"], self.ratios["grain wall"])
-        )
-        figures += f"{plain:9.2f}" if plain is not None else "        -"
+        found = [self.ratios.get(name) for name in ("grain cpu", "grain wall", "plain cpu")]
+        figures = "".join("        -" if value is None else f"{value:9.2f}" for value in found)
         return f"{self.label:>6}{figures}{1e6 * self.seconds:10.2f} us   {self.text}"
 
 
 def measure(
-    measured: Measured, what: Any, here: Library, grain: Library, rounds: int, seconds: float
+    measured: Measured,
+    what: Any,
+    here: Library,
+    grain: Library | None,
+    rounds: int,
+    seconds: float,
 ) -> None:
     """Time one pipeline in rounds: on Grain, here, and as a plain loop."""
     here.ask("open", what, "library")
-    grain.ask("open", what, "library")
     has_plain = here.ask("open", what, "plain")
+    runs = [("here", here, "library")]
+    if grain is not None:
+        grain.ask("open", what, "library")
+        runs.append(("grain", grain, "library"))
+    elif not has_plain:
+        return
+    if has_plain:
+        runs.append(("plain", here, "plain"))
     if isinstance(what, str):
         seconds = max(seconds, 0.5)  # Long enough to fill the buffers of threads by the way.
     size = next((step[2] for step in what if step[0] == "batch"), 1) if type(what) is list else 32
     items = max(3, 128 // size)
-    if here.ask("digest", items) != grain.ask("digest", items):
+    if grain is not None and here.ask("digest", items) != grain.ask("digest", items):
         raise Stuck("the first elements are not those of Grain")
-    runs = [(here, "library"), (grain, "library")] + [(here, "plain")] * has_plain
-    counts = [library.ask("calibrate", kind, seconds) for library, kind in runs]
+    counts = [library.ask("calibrate", kind, seconds) for _, library, kind in runs]
     samples: list[list[list[float]]] = []
     for turn in range(rounds):
         order = [(place + turn) % len(runs) for place in range(len(runs))]
-        taken = {p: runs[p][0].ask("sample", runs[p][1], counts[p]) for p in order}
+        taken = {p: runs[p][1].ask("sample", runs[p][2], counts[p]) for p in order}
         samples.append([taken[place] for place in range(len(runs))])
-    for place, name in ((1, "grain"), (2, "plain")):
+    for place, (name, _, _) in enumerate(runs[1:], 1):
         for column, clock in ((0, "cpu"), (1, "wall")):
-            if place < len(runs):
-                found = [one[place][column] / max(one[0][column], 1e-12) for one in samples]
-                measured.ratios[f"{name} {clock}"] = statistics.median(found)
+            found = [one[place][column] / max(one[0][column], 1e-12) for one in samples]
+            measured.ratios[f"{name} {clock}"] = statistics.median(found)
     measured.seconds = statistics.median(one[0][0] for one in samples)
 
 
@@ -171,6 +181,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=0.1, help="how long a sample takes")
     parser.add_argument("--patience", type=float, default=60, help="seconds for one answer")
     parser.add_argument("--show", type=int, default=40, help="how many of the worst to print")
+    parser.add_argument("--plain", action="store_true", help="leave Grain out")
     parser.add_argument("--profile", action="store_true", help="profile here instead")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every ratio to FILE")
     parser.add_argument("--use", action="append", default=[], metavar="LIBRARY=PYTHON")
@@ -196,7 +207,9 @@ def main() -> int:
     options = arguments()
     environments = Environments(dict(given.split("=", 1) for given in options.use))
     here = Library("wholegrain", environments.python("wholegrain"), options.patience)
-    grain = Library("grain", environments.python("grain"), options.patience)
+    grain = None
+    if not (options.plain or options.profile):
+        grain = Library("grain", environments.python("grain"), options.patience)
     try:
         programs = here.ask("programs")
         if options.profile:
@@ -209,11 +222,15 @@ def main() -> int:
         return compare(options, cases(options, programs), here, grain)
     finally:
         here.stop()
-        grain.stop()
+        if grain is not None:
+            grain.stop()
 
 
 def compare(
-    options: argparse.Namespace, chosen: list[tuple[str, str, Any]], here: Library, grain: Library
+    options: argparse.Namespace,
+    chosen: list[tuple[str, str, Any]],
+    here: Library,
+    grain: Library | None,
 ) -> int:
     all_measured = []
     began = time.perf_counter()
@@ -226,12 +243,13 @@ def compare(
             measured.failure = str(stuck)
             print(measured.line(), file=sys.stderr, flush=True)
         for library in (here, grain):
-            with contextlib.suppress(Stuck):
-                library.ask("close")
+            if library is not None:
+                with contextlib.suppress(Stuck):
+                    library.ask("close")
         if (place + 1) % 20 == 0:
             took = time.perf_counter() - began
             print(f"{place + 1} of {len(chosen)} in {took:.0f} s", file=sys.stderr, flush=True)
-    good = [one for one in all_measured if not one.failure]
+    good = [one for one in all_measured if not one.failure and one.ratios]
     if options.json:
         rows = [vars(one) for one in all_measured]
         options.json.write_text(json.dumps(rows, indent=1))

@@ -46,6 +46,14 @@ def _by_next(it: Any) -> tuple[list[Any], list[Any]]:
     return outcomes, states
 
 
+def _stages(ds: Any) -> Any:
+    """Return the last stage of a run: the run itself takes one element at a time."""
+    run = iter(ds)
+    stage = run._output
+    stage.kept_alive_by = run
+    return stage
+
+
 def _take(it: Any, count: int) -> list[Any]:
     try:
         taken: list[Any] = it.take(count)
@@ -67,7 +75,7 @@ def test_take_is_as_many_calls_of_next(
     ds = data.draw(iter_datasets(failing))
     outcomes, states = _by_next(iter(ds))
     exact = not any(isinstance(outcome, _Error) for outcome in outcomes)
-    it = iter(ds)
+    it = _stages(ds)
     step = 0
     plan = itertools.cycle(steps)
     while step < len(outcomes):
@@ -99,7 +107,7 @@ def test_next_and_take_can_be_mixed(
     outcomes, states = _by_next(iter(ds))
     if any(isinstance(outcome, _Error) for outcome in outcomes):
         return
-    it = iter(ds)
+    it = _stages(ds)
     step = 0
     plan = itertools.cycle(steps)
     while step < min(len(outcomes), _MOST - 10):

@@ -55,6 +55,11 @@ class Mixture:
             self._components, self._keys = components.tolist(), keys.tolist()
         self._counts = np.array(self._weights, dtype=np.int64)
 
+    @property
+    def pattern(self) -> list[int] | None:
+        """The components of one period, after which they repeat; None if it is too long."""
+        return self._components
+
     def component(self, index: int) -> int:
         """Return the component at `index`."""
         if self._components is None:

@@ -19,6 +19,10 @@ import numpy as np
 _LEAVES = frozenset({np.ndarray, int, float, bool, str, bytes, np.int64, np.float32, np.float64})
 
 
+_FEW = 16
+"""Values of fewer trees are quicker to get in a loop than by a function made for their key."""
+
+
 class StructureMismatchError(ValueError):
     """Elements that belong together have different containers, keys or lengths."""
 
@@ -47,8 +51,11 @@ def zip_leaves(function: Callable[[list[Any]], Any], trees: Sequence[Any]) -> An
     if kind in _LEAVES:
         return function(list(trees))
     if kind is dict:
-        columns = _columns_by_key(first, trees)
-        return {key: zip_leaves(function, columns[key]) for key in columns}
+        # Most values are leaves: a call for each of them is saved.
+        return {
+            key: function(column) if type(column[0]) in _LEAVES else zip_leaves(function, column)
+            for key, column in _columns_by_key(first, trees).items()
+        }
     if kind is tuple:
         return tuple([zip_leaves(function, list(leaves)) for leaves in _columns(first, trees)])
     if kind is list:
@@ -92,9 +99,13 @@ def leaves(tree: Any) -> list[Any]:
 
 def _columns_by_key(first: dict[Any, Any], trees: Sequence[Any]) -> dict[Any, list[Any]]:
     """Return the values of dicts by key, in visiting order, having checked that keys agree."""
+    if len(trees) == 1:
+        return {key: [first[key]] for key in _in_order(first)}
     if set(map(type, trees)) == {dict} and set(map(len, trees)) == {len(first)}:
         try:
             # As many keys, and none that is missing: they are the same.
+            if len(trees) < _FEW:
+                return {key: [tree[key] for tree in trees] for key in _in_order(first)}
             return {key: list(map(itemgetter(key), trees)) for key in _in_order(first)}
         except KeyError:
             pass

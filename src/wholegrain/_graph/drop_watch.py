@@ -56,6 +56,13 @@ class DropWatch:
         if self._seen >= WINDOW:
             self._judge()
 
+    def see_kept(self, count: int) -> None:
+        """Count elements of which none was dropped, of as many windows as there may be."""
+        while count >= (left := self.left_in_window):
+            self.see(left, 0)
+            count -= left
+        self._seen += count
+
     def _judge(self) -> None:
         ratio = self._dropped / self._seen
         seen, self._seen, self._dropped = self._seen, 0, 0

@@ -54,6 +54,8 @@ class ElementIterator(TransformIterator[T]):
         results: list[T] = []
         try:
             self.transform_chunk(results, elements)
+            if len(results) < len(elements):
+                raise StopIteration  # `map` took it for the end of the elements.
         except BaseException as error:
             self.parent.put_back(len(elements))
             self._held = after_failure(error, results, self.transform_chunk, self, elements)

@@ -34,7 +34,7 @@ AnyDataset: TypeAlias = IterDataset[T] | MapDataset[T]
 """What an iterable node may read from."""
 
 
-_ELEMENTS_OF_COMPONENT = 32
+_ELEMENTS_OF_COMPONENT = 64
 """So many elements of a component should be read at once."""
 
 
@@ -204,6 +204,8 @@ class ManyParentsMapNode(MapNode[T]):
     def read_at(self, components: Indices, keys: Indices) -> Sequence[T | None]:
         """Read the elements at some indices of some parents."""
         # Components in turn, each with all of its elements: stable, so keys stay in order.
+        if len(self._parents) < 1 << 15:
+            components = components.astype(np.int16)  # Sorting these takes linear time.
         order = np.argsort(components, kind="stable")
         counts = np.bincount(components, minlength=len(self._parents))
         ordered_keys = keys[order]
@@ -218,9 +220,9 @@ class ManyParentsMapNode(MapNode[T]):
                     self._note_component(part, component)
                 found += part
                 start += count
-        elements: list[T | None] = [None] * len(found)
-        for place, element in zip(order.tolist(), found, strict=True):
-            elements[place] = element
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        elements = [found[place] for place in places.tolist()]
         return PartlyFailed(elements) if failed else elements
 
     def _note_component(self, part: PartlyFailed, component: int) -> None:

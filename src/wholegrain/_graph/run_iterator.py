@@ -6,19 +6,26 @@ No order of statements in the stages could avoid that. The run does: it knows a 
 the pipeline (the *anchor*) and how many elements it has handed out since. After an interruption
 it throws the torn stages away, opens new ones at the anchor, and moves past those elements. So
 an interrupted iterator stands where it stood.
+
+Where the last stage takes elements back, the run takes a chunk of them at a time: about a
+millisecond's worth, so that nobody waits for elements that are not needed yet. Handing one out then
+costs a call and no more. The stages are ahead of the consumer by what is left of the chunk, and put
+it back while they are asked for a position.
 """
 
 from __future__ import annotations
 
 import copy
+import operator
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from wholegrain._core.elements import nbytes
 from wholegrain._core.interruption import is_interruption
 from wholegrain._core.tracebacks import keep_user_frames
-from wholegrain._core.types import State, T
+from wholegrain._core.types import S, State, T
 from wholegrain._graph import epochs, run, tracking
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._graph.timed import with_clocks, without_clocks
@@ -30,7 +37,18 @@ _REPLAY_S = 10e-3
 _ANCHOR_SHARE = 0.005
 """Which share of the time taking anchors may cost."""
 
-_MOST_REPLAYED = 4096
+_MOST_REPLAYED = 1 << 16
+
+_CHUNK_S = 1e-3
+"""How long making a chunk may take: so far the stages' functions run ahead of the consumer."""
+
+_LARGEST_CHUNK = 128
+"""Larger ones save nothing, and would take long where elements get slow all at once."""
+
+_CHUNK_BYTES = 1 << 18
+"""How much memory a chunk may take."""
+
+_NONE: Iterator[Any] = iter(())
 
 _TORN = -1
 """The limit of a run whose stages cannot be used as they are."""
@@ -68,7 +86,10 @@ class Run(DatasetIterator[T]):
         self._context = run.RunContext(options=options, watch=tracking.begin(dataset, options))
         self.observed = self._context.observed
         self._closed = False
-        self._count = 0  # How many elements were handed out.
+        self._ready: Iterator[T] = _NONE  # What is left of the chunk that was taken last.
+        self._taken = 0  # How many elements were handed out, or are ready to be.
+        self._at_once = 1  # So many elements are taken at a time.
+        self._most_at_once = _LARGEST_CHUNK
         self._limit = 1  # After so many the next anchor is taken.
         # A state, None for the beginning, and how many elements had been handed out there.
         self._anchor: tuple[State | None, int] = (None, 0)
@@ -90,6 +111,8 @@ class Run(DatasetIterator[T]):
     def _use(self, output: DatasetIterator[T]) -> None:
         self._output = output
         self._parents = (output,)
+        # Who watches a run sees each element pass.
+        self._takes_chunks = self._context.watch is None and output.takes_back
         self.observed.be_output(self, output, self.opened_from)
 
     def link(self, change: Callable[[Any], Any]) -> None:
@@ -102,25 +125,29 @@ class Run(DatasetIterator[T]):
     @property
     def handed_out(self) -> int:
         """How many elements were handed out."""
-        return self._count
+        return self._taken - operator.length_hint(self._ready)
 
     # Elements.
 
     def __next__(self) -> T:
-        count = self._count
+        # On one line: no signal handler, and no tracer, comes in between.
+        for element in self._ready: return element  # fmt: skip  # noqa: E701
+        count = self._taken
         try:
             if count >= self._limit:
                 self._settle()
-            element = self._output.__next__()
-            self._count = count + 1
-            return element
+            if not self._takes_chunks:
+                element = self._output.__next__()
+                self._taken = count + 1
+                return element
+            return self._next_of_chunk(count)
         except StopIteration:
             if self._closed:
                 raise closed_error() from None  # By another thread, meanwhile.
             raise
         except BaseException as error:
             if is_interruption(error):
-                self._count, self._limit = count, _TORN
+                self._taken, self._ready, self._limit = count, _NONE, _TORN
                 run.leave()
             elif self._closed:
                 raise closed_error() from None
@@ -128,6 +155,26 @@ class Run(DatasetIterator[T]):
                 self._limit = min(self._limit, 0)  # It has a place of its own.
             keep_user_frames(error)
             raise
+
+    def _next_of_chunk(self, count: int) -> T:
+        """Take the next chunk, and return its first element."""
+        at_once = self._at_once
+        began = time.perf_counter()
+        elements = self._output.take(at_once)
+        seconds = time.perf_counter() - began
+        if not elements:
+            raise StopIteration
+        if seconds > _CHUNK_S:
+            self._at_once = max(1, int(len(elements) * _CHUNK_S / seconds))
+        elif at_once < self._most_at_once and seconds < _CHUNK_S / 4:
+            if 4 * at_once * nbytes(elements[0]) > _CHUNK_BYTES:
+                self._most_at_once = at_once
+            else:
+                self._at_once = min(4 * at_once, self._most_at_once)
+        ready = iter(elements)
+        element = next(ready)
+        self._taken, self._ready = count + len(elements), ready
+        return element
 
     def _settle(self) -> None:
         """Take the next anchor, or get stages that work."""
@@ -153,10 +200,10 @@ class Run(DatasetIterator[T]):
         now = time.perf_counter()
         interval = max(_REPLAY_S, (now - began) / _ANCHOR_SHARE)
         elapsed = max(now - self._anchored_at, 1e-9)
-        since = max(1, self._count - self._anchor[1])
+        since = max(1, self._taken - self._anchor[1])
         step = max(1, min(_MOST_REPLAYED, 2 * since, int(since * interval / elapsed)))
-        self._anchor, self._anchored_at = (state, self._count), now
-        self._limit = self._count + step
+        self._anchor, self._anchored_at = (state, self._taken), now
+        self._limit = self._taken + step
         self.observed.anchored(now)
 
     # After an interruption.
@@ -168,10 +215,10 @@ class Run(DatasetIterator[T]):
         state, count = self._anchor
         if state is not None:
             output.set_state(copy.deepcopy(state))
-        while count < self._count and _moves_past_element(output):
+        while count < self._taken and _moves_past_element(output):
             count += 1
         self._use(output)
-        self._limit = self._count
+        self._limit = self._taken
         if self._closed:
             output.close()
 
@@ -188,10 +235,34 @@ class Run(DatasetIterator[T]):
     def get_state(self) -> State:
         if self._limit == _TORN:
             state, count = self._anchor
-            if state is not None and count == self._count:
+            if state is not None and count == self._taken:
                 return copy.deepcopy(state)
             self._reopen()
-        return self._output.get_state()
+        return self._where_it_stands(self._output.get_state)
+
+    def _where_it_stands(self, ask: Callable[[], S]) -> S:
+        """Ask the stages for a position, at the element that the consumer gets next."""
+        rest = operator.length_hint(self._ready)
+        if not rest:
+            return ask()
+        taken, ready, limit = self._taken, self._ready, self._limit
+        self._put_back(rest)
+        is_interrupted = False
+        try:
+            return ask()
+        except BaseException as error:
+            is_interrupted = is_interruption(error)
+            raise
+        finally:
+            if not is_interrupted:
+                self._output.pass_over(rest)
+                self._taken, self._ready, self._limit = taken, ready, limit
+
+    def _put_back(self, count: int) -> None:
+        """Have the stages stand where the consumer does; until that is settled, they are torn."""
+        self._taken, self._ready, self._limit = self._taken - count, _NONE, _TORN
+        if count:
+            self._output.put_back(count)
 
     def set_state(self, state: State) -> None:
         self.mend()
@@ -203,7 +274,7 @@ class Run(DatasetIterator[T]):
 
     def _get_next_index(self) -> int:
         self.mend()
-        return self._output._get_next_index()
+        return self._where_it_stands(self._output._get_next_index)
 
     def _set_next_index(self, index: int) -> None:
         self.mend()
@@ -216,17 +287,19 @@ class Run(DatasetIterator[T]):
 
     def note_moved(self) -> None:
         """Take note that a stage was brought somewhere else directly."""
+        self._taken, self._ready = self._taken - operator.length_hint(self._ready), _NONE
         self._take_anchor()
 
     def _move(self, move: Callable[[], None], anchor: Callable[[], State]) -> None:
         """Go elsewhere, or stay: a move that fails or is interrupted has not begun."""
         if self._closed:
             raise closed_error()
-        limit, self._limit = self._limit, _TORN
+        limit = self._limit
         try:
+            self._put_back(operator.length_hint(self._ready))
             move()
             self._anchored_at = time.perf_counter()
-            self._anchor, self._limit = (anchor(), self._count), self._count + 1
+            self._anchor, self._limit = (anchor(), self._taken), self._taken + 1
         except BaseException as error:
             if is_interruption(error):
                 run.leave()
@@ -251,7 +324,8 @@ class Run(DatasetIterator[T]):
     def close(self) -> None:
         self._closed = True
         # Until all of them are closed, no stage can be relied on.
-        limit, self._limit = self._limit, _TORN
+        limit = self._limit
+        self._put_back(operator.length_hint(self._ready))
         self._output.close()
         self._limit = limit
 

@@ -15,7 +15,11 @@ from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
 from wholegrain._graph.user_functions import refuse_class
 from wholegrain._loader.iterator import DataLoaderIterator
 from wholegrain._loader.legacy import BatchOperation, Operation
-from wholegrain._loader.operations import DataIterDataset, OperationIterDataset
+from wholegrain._loader.operations import (
+    DataIterDataset,
+    OperationIterDataset,
+    need_no_metadata,
+)
 from wholegrain._loader.records import SampledMapDataset, count_places
 from wholegrain._observe import outline
 from wholegrain._state import counting
@@ -105,13 +109,14 @@ class DataLoader:
 
     def _pipeline(self) -> IterDataset[Any]:
         options = self._shard_options
+        bare = need_no_metadata(self._operations)
         records = SampledMapDataset(
-            self._data_source, self._sampler, options, count_places(self._sampler)
+            self._data_source, self._sampler, options, count_places(self._sampler), bare
         )
         ds: IterDataset[Any] = PrefetchIterDataset(records, self._read_options, allow_nones=True)
         for operation in self._operations:
-            ds = OperationIterDataset(ds, operation, options.shard_count)
-        ds = DataIterDataset(ds)
+            ds = OperationIterDataset(ds, operation, options.shard_count, bare)
+        ds = DataIterDataset(ds, bare)
         self._is_one_to_one = counting.is_one_to_one(ds)
         if self._multiprocessing_options.num_workers:
             ds = ds.mp_prefetch(self._multiprocessing_options)

@@ -13,6 +13,7 @@ from wholegrain._graph.kinds import OneParentIterNode
 from wholegrain._graph.nodes.batch import BatchDatasetIterator
 from wholegrain._graph.nodes.filter import FilterDatasetIterator
 from wholegrain._graph.nodes.flat_map import FlatMapDatasetIterator
+from wholegrain._graph.nodes.options import PassingIterator
 from wholegrain._loader.legacy import BatchOperation
 from wholegrain._loader.metadata import KeylessMetadata
 from wholegrain._state.counting import CountingRule
@@ -22,13 +23,31 @@ from wholegrain.record import Record, RecordMetadata
 BatchFn = Callable[[Sequence[Any]], Any]
 
 
-class OperationIterDataset(OneParentIterNode[Record[Any]]):
-    """The records after one operation."""
+def need_no_metadata(operations: Sequence[Any]) -> bool:
+    """Whether nobody asks where a record comes from: then the data goes through bare."""
+    ask = (transforms.RandomMap, transforms.TfRandomMap, transforms.MapWithIndex)
+    bare = (transforms.Map, transforms.Filter, transforms.Batch)
+    return all(
+        isinstance(operation, bare) and not isinstance(operation, (*ask, transforms.FlatMap))
+        for operation in operations
+    )
 
-    def __init__(self, parent: Any, operation: Any, shard_count: int) -> None:
+
+class OperationIterDataset(OneParentIterNode[Any]):
+    """The records after one operation.
+
+    Args:
+        parent: The records before it.
+        operation: What is done to them.
+        shard_count: Of how many shards they are one.
+        bare: Whether records are their data alone.
+    """
+
+    def __init__(self, parent: Any, operation: Any, shard_count: int, bare: bool) -> None:
         super().__init__(parent)
         self._operation = operation
         self._shard_count = shard_count
+        self._bare = bare
 
     @property
     def is_random(self) -> bool:
@@ -68,8 +87,22 @@ class OperationIterDataset(OneParentIterNode[Record[Any]]):
             return CountingRule(self._operation.batch_size, self._operation.drop_remainder)
         return None
 
-    def open(self) -> DatasetIterator[Record[Any]]:
+    def open(self) -> DatasetIterator[Any]:
         parent = self._parent.__iter__()
+        return self._open_bare(parent) if self._bare else self._open(parent)
+
+    def _open_bare(self, parent: DatasetIterator[Any]) -> DatasetIterator[Any]:
+        operation = self._operation
+        match operation:
+            case transforms.Map():
+                return _DataMapIterator(parent, operation)
+            case transforms.Filter():
+                return FilterDatasetIterator(parent, operation)
+        return BatchDatasetIterator(
+            parent, operation.batch_size, operation.drop_remainder, operation.batch_fn
+        )
+
+    def _open(self, parent: DatasetIterator[Any]) -> DatasetIterator[Any]:
         operation = self._operation
         match operation:
             case transforms.Map():
@@ -147,6 +180,27 @@ class _MapIterator(ElementIterator[Record[Any]]):
         for record in elements:
             # What was made is kept if it raises.
             results.append(Record(record.metadata, function(record)))  # noqa: PERF401
+
+
+class _DataMapIterator(ElementIterator[Any]):
+    """The results of an operation. None is data like any other."""
+
+    def __next__(self) -> Any:
+        try:
+            if self._held is not None:
+                return self.next_held()
+            data = next(self.parent)
+            try:
+                return self._transform.map(data)
+            except Exception as error:
+                self.explain(error, self._transform)
+                raise
+        except Exception as error:
+            keep_user_frames(error)
+            raise
+
+    def transform_chunk(self, results: list[Any], elements: list[Any]) -> None:
+        results.extend(map(self._transform.map, elements))
 
 
 class _OnData:
@@ -240,8 +294,20 @@ class DataIterDataset(OneParentIterNode[Any]):
     checkpoint = CheckpointSpec(position="parent")
     counting = CountingRule()
 
+    def __init__(self, parent: Any, bare: bool) -> None:
+        super().__init__(parent)
+        self._bare = bare
+
     def open(self) -> DatasetIterator[Any]:
-        return _DataIterator(self._parent.__iter__())
+        parent = self._parent.__iter__()
+        return _BareIterator(parent) if self._bare else _DataIterator(parent)
+
+
+class _BareIterator(PassingIterator[Any]):
+    def next_into(self, empty: Empty) -> Any:
+        """Return the next element in memory that `empty` gives, where it can."""
+        next_into = getattr(self.parent, "next_into", None)
+        return next(self.parent) if next_into is None else next_into(empty)
 
 
 class _DataIterator(TransformIterator[Any]):
@@ -255,3 +321,13 @@ class _DataIterator(TransformIterator[Any]):
 
     def take(self, count: int) -> list[Any]:
         return [record.data for record in self.parent.take(count)]
+
+    @property
+    def takes_back(self) -> bool:
+        return self.parent.takes_back
+
+    def put_back(self, count: int) -> None:
+        self.parent.put_back(count)
+
+    def pass_over(self, count: int) -> None:
+        self.parent.pass_over(count)

@@ -21,13 +21,26 @@ from wholegrain.sharding import ShardOptions
 _BUILT_IN = (IndexSampler, SequentialSampler)
 
 
-class SampledMapDataset(MapNode[Record[Any]]):
-    """Element `p` is the record that the sampler has at place `p` of this shard."""
+class SampledMapDataset(MapNode[Any]):
+    """Element `p` is the record that the sampler has at place `p` of this shard.
+
+    Args:
+        source: Has the data of the records.
+        sampler: Says which record is at which place.
+        shard_options: Which of the places belong to this shard.
+        num_places: How many places the sampler has.
+        bare: Whether elements are the data alone, without metadata.
+    """
 
     checkpoint = CheckpointSpec(fixed=("source", "sampler", "shard_index", "shard_count"))
 
     def __init__(
-        self, source: Any, sampler: Any, shard_options: ShardOptions, num_places: int
+        self,
+        source: Any,
+        sampler: Any,
+        shard_options: ShardOptions,
+        num_places: int,
+        bare: bool,
     ) -> None:
         super().__init__()
         self._source = source
@@ -38,6 +51,7 @@ class SampledMapDataset(MapNode[Record[Any]]):
         if isinstance(sampler, IndexSampler) and sampler.shard_is_empty:
             self._length = 0
         self._built_in = type(sampler) in _BUILT_IN
+        self._bare = bare
 
     @property
     def is_random(self) -> bool:
@@ -52,10 +66,11 @@ class SampledMapDataset(MapNode[Record[Any]]):
     def __len__(self) -> int:
         return self._length
 
-    def getitem(self, index: int) -> Record[Any]:
+    def getitem(self, index: int) -> Any:
         metadata = self._metadata(index * self._shard_count + self._shard_index)
         key = in_source(metadata.record_key, self._num_records())
-        return Record(metadata, self._source[key])
+        data = self._source[key]
+        return data if self._bare else Record(metadata, data)
 
     def _metadata(self, place: int) -> RecordMetadata:
         sampler = self._sampler
@@ -65,11 +80,13 @@ class SampledMapDataset(MapNode[Record[Any]]):
             return RecordMetadata(place, sampler.record_key(place))
         return SeededMetadata(place, sampler.record_key(place), sampler.seed)
 
-    def getitems(self, indices: Indices) -> Sequence[Record[Any]]:
+    def getitems(self, indices: Indices) -> Sequence[Any]:
         places = indices * self._shard_count + self._shard_index
         if not self._built_in:
             return self._read_custom(places, indices)
         keys = self._sampler.record_keys(places)
+        if self._bare:
+            return read_many(self._source, self._in_source(keys), self, indices)
         pairs = zip(places.tolist(), keys.tolist(), strict=True)
         seed = self._sampler.seed
         metadata: list[RecordMetadata]
@@ -77,12 +94,13 @@ class SampledMapDataset(MapNode[Record[Any]]):
             metadata = [RecordMetadata(place, key) for place, key in pairs]
         else:
             metadata = [SeededMetadata(place, key, seed) for place, key in pairs]
-        count = self._num_records()
-        if count is not None:
-            keys = keys % count
-        return _records(metadata, read_many(self._source, keys, self, indices))
+        return _records(metadata, read_many(self._source, self._in_source(keys), self, indices))
 
-    def _read_custom(self, places: Indices, indices: Indices) -> Sequence[Record[Any]]:
+    def _in_source(self, keys: Indices) -> Indices:
+        count = self._num_records()
+        return keys if count is None else keys % count
+
+    def _read_custom(self, places: Indices, indices: Indices) -> Sequence[Any]:
         """Read the records that a sampler of the user's names."""
         metadata = read_singly(self._sampler.__getitem__, places.tolist(), self, indices)
         count = self._num_records()
@@ -99,7 +117,7 @@ class SampledMapDataset(MapNode[Record[Any]]):
             )
         else:
             data = read_many(self._source, np.array(keys, np.int64), self, indices)
-        return _records(metadata, data)
+        return data if self._bare else _records(metadata, data)
 
     def _num_records(self) -> int | None:
         """Count the records of the source; None if it does not tell."""

@@ -1,9 +1,10 @@
 """The elements for which a function is true."""
 
-from collections.abc import Callable
-from typing import Any, NoReturn
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from wholegrain._core.failure import Failure, PartlyFailed, can_be_recorded
+from wholegrain._core.failure import PartlyFailed
 from wholegrain._core.names import transform_name
 from wholegrain._core.types import T
 from wholegrain._graph import fusion
@@ -63,31 +64,34 @@ class FilterIterDataset(OneParentIterNode[T]):
 
 
 class FilterDatasetIterator(ElementIterator[T]):
-    """A position in a FilterIterDataset: behind the last element that was looked at."""
+    """A position in a FilterIterDataset: after the last element that was looked at.
+
+    Of a chunk all elements are looked at, and the parent is put back. It moves on, up to an element
+    that is kept, when that one is given.
+    """
 
     def __init__(self, parent: DatasetIterator[Any], transform: Any) -> None:
         super().__init__(parent, transform)
         self._keeps: Callable[[Any], Any] = method_or_function(transform, "Filter", "filter")
         self._watch = DropWatch(self, self.context.options)
         # A window that ends in an error has to end at the very element.
-        self._reads_chunks = parent.takes_back and not self._watch.raises
-        # Elements that were looked at before their turn, with the verdicts in `_held`.
-        self._held_elements: list[Any] = []
+        self._chunks = parent.takes_back and not self._watch.raises
+        # Elements that were looked at before their turn, and what the function said of them.
+        self._elements: Sequence[Any] = ()
+        self._verdicts: Sequence[Any] = ()
+        self._given: Sequence[Any] = ()  # The verdicts up to the last element of the last `take`.
+        self._back = 0  # How many elements of it were put back.
 
     @property
     def moves_at_end(self) -> bool:
         return True  # Over the elements that were dropped.
 
-    @property
-    def takes_back(self) -> bool:
-        return False  # How many elements were dropped between two is not kept.
-
     def __next__(self) -> T:
-        keeps, parent, watch = self._keeps, self.parent, self._watch
-        if self._held is not None:
+        if self._verdicts:
             for held in self.take(1):
                 return held
             raise StopIteration
+        keeps, parent, watch = self._keeps, self.parent, self._watch
         while True:
             element = next(parent)
             try:
@@ -100,91 +104,74 @@ class FilterDatasetIterator(ElementIterator[T]):
                 return element  # type: ignore[no-any-return]
 
     def take(self, count: int) -> list[T]:
-        if not self._reads_chunks:
+        if not self._chunks:
             return super(ElementIterator, self).take(count)
-        kept: list[T] = []
-        # As many are looked at as are missing, so the last one that was looked at is kept.
-        while len(kept) < count:
-            most = min(count - len(kept), self._watch.left_in_window)
-            verdicts: list[Any] = []
-            if self._held is not None:
-                elements = self._take_over(most, verdicts)
-                if not elements:
-                    if kept:
-                        break  # The turn of the one that failed is after those.
-                    self._raise_held()
-            else:
-                try:
-                    elements = self.parent.take(most)
-                except Exception as error:
-                    if not kept or not can_be_recorded(error):
-                        raise
-                    # The parent has moved over it already.
-                    self._held_elements, self._held = [None], PartlyFailed([Failure(error)])
-                    break
-                if not elements:
-                    break
-                try:
-                    self.transform_chunk(verdicts, elements)
-                except BaseException as error:
-                    self.parent.put_back(len(elements))
-                    self._held = after_failure(
-                        error, verdicts, self.transform_chunk, self, elements
-                    )
-                    self._held_elements = list(elements)
-                    continue
-            seen = len(elements)
-            dropped = seen - self._keep(elements, verdicts, kept)
-            try:
-                self._watch.see(seen, dropped)
-            except ValueError as error:
-                if not kept:
-                    raise
-                self._held_elements, self._held = [None], PartlyFailed([Failure(error)])
-                break
-        return kept
+        if self._back:
+            self._forget_held()  # What was put back is looked at again.
+        while True:
+            if not self._verdicts and not self._look_at(min(count, self._watch.left_in_window)):
+                return []
+            verdicts, stop = self._verdicts, len(self._verdicts)
+            if type(verdicts) is PartlyFailed:
+                stop = verdicts.next_failure(0)
+            kept = list(itertools.compress(self._elements[:stop], verdicts))
+            if kept:
+                end = stop
+                if len(kept) > count:
+                    del kept[count:]
+                    end = _ends(verdicts)[count]
+                while not verdicts[end - 1]:
+                    end -= 1
+                self._given = verdicts[:end]
+                self._move_on(end, len(kept))
+                return kept
+            if stop < len(verdicts):
+                failure = verdicts[stop]
+                self._move_on(stop + 1, 1)
+                self.raise_explained(failure)
+            self._move_on(stop, 0)
 
-    def _take_over(self, most: int, verdicts: list[Any]) -> list[Any]:
-        """Return some elements that are held, with their verdicts; none if a failure is next."""
-        held = self._held
-        assert held is not None
-        count = min(most, held.next_failure(0))
-        elements = self._held_elements[:count]
-        verdicts += held[:count]
-        self._drop_held(count)
-        self.parent.pass_over(count)
-        return elements
-
-    def _drop_held(self, count: int) -> None:
-        assert self._held is not None
-        del self._held[:count], self._held_elements[:count]
-        if not self._held:
-            self._held = None
-
-    def _raise_held(self) -> NoReturn:
-        assert self._held is not None
-        failure: Failure = self._held[0]
-        self._drop_held(1)
+    def _look_at(self, count: int) -> bool:
+        """Take some elements of the parent and ask the function; return whether there are any."""
+        elements = self.parent.take(count)
+        verdicts: list[Any] = []
         try:
-            if failure.stage is None:  # It is one of the parent.
-                raise failure.error.with_traceback(failure.traceback)
-            self.parent.pass_over(1)
-            self.raise_explained(failure)
-        finally:
-            del failure  # It knows this frame: without that, neither would go.
+            self.transform_chunk(verdicts, elements)
+            if len(verdicts) < len(elements):
+                raise StopIteration  # `map` took it for the end of the elements.
+        except BaseException as error:
+            verdicts = after_failure(error, verdicts, self.transform_chunk, self, elements)
+        self.parent.put_back(len(elements))
+        self._elements, self._verdicts = elements, verdicts
+        return bool(elements)
 
-    @staticmethod
-    def _keep(elements: list[T], verdicts: list[Any], kept: list[T]) -> int:
-        """Add the elements that are kept to `kept`; return how many."""
-        before = len(kept)
-        kept += [e for e, keep in zip(elements, verdicts, strict=False) if keep]
-        return len(kept) - before
+    def _move_on(self, count: int, kept: int) -> None:
+        """Move over elements that were looked at."""
+        self.parent.pass_over(count)
+        self._elements, self._verdicts = self._elements[count:], self._verdicts[count:]
+        self._watch.see(count, count - kept)
+
+    def put_back(self, count: int) -> None:
+        before, self._back = self._looked_at(), self._back + count
+        self.parent.put_back(before - self._looked_at())
+
+    def pass_over(self, count: int) -> None:
+        before, self._back = self._looked_at(), self._back - count
+        self.parent.pass_over(self._looked_at() - before)
+
+    def _looked_at(self) -> int:
+        """Return how far the parent is in the chunk of the last `take`."""
+        return _ends(self._given)[-1 - self._back]
 
     def _forget_held(self) -> None:
         super()._forget_held()
-        self._held_elements = []
+        self._elements = self._verdicts = ()
+        self._given, self._back = (), 0
 
     def transform_chunk(self, results: list[Any], elements: list[Any]) -> None:
-        keeps = self._keeps
-        for element in elements:
-            results.append(keeps(element))  # noqa: PERF401  (what was made is kept if it raises)
+        results.extend(map(self._keeps, elements))
+
+
+def _ends(verdicts: Sequence[Any]) -> list[int]:
+    """Return 0, and the number of elements up to each one that is kept."""
+    return [0, *(end for end, keep in enumerate(verdicts, 1) if keep)]

@@ -152,11 +152,16 @@ class FlatMapDatasetIterator(TransformIterator[T]):
 
     def take(self, count: int) -> list[T]:
         part, parts = self._next_part, self._parts
-        if type(parts) is not list or part >= len(parts):
-            return super().take(count)  # Which splits the next element.
-        taken = parts[part : part + count]
-        self._next_part = part + len(taken)
-        return taken
+        while part >= len(parts):
+            try:
+                parts = self._split_next()
+            except StopIteration:
+                return []
+            part = 0
+        self._next_part = stop = min(part + count, len(parts))
+        if type(parts) is list:
+            return parts[part:stop]
+        return [parts[place] for place in range(part, stop)]
 
     def _split_next(self) -> Sequence[Any]:
         before = self.parent.get_state()
@@ -172,7 +177,9 @@ class FlatMapDatasetIterator(TransformIterator[T]):
             raise
         try:
             parts: Iterable[Any] = self._transform.flat_map(element)
-            if not (hasattr(parts, "__len__") and hasattr(parts, "__getitem__")):
+            if type(parts) is not list and not (
+                hasattr(parts, "__len__") and hasattr(parts, "__getitem__")
+            ):
                 parts = list(parts)
         except Exception as error:
             self._skip()

@@ -65,6 +65,18 @@ class LimitDatasetIterator(TransformIterator[T]):
         self.count_elements_read += len(elements)
         return elements
 
+    @property
+    def takes_back(self) -> bool:
+        return self.parent.takes_back
+
+    def put_back(self, count: int) -> None:
+        self.parent.put_back(count)
+        self.count_elements_read -= count
+
+    def pass_over(self, count: int) -> None:
+        self.parent.pass_over(count)
+        self.count_elements_read += count
+
     def _get_next_index(self) -> int:
         return self.count_elements_read
 

@@ -202,6 +202,7 @@ class MixedDatasetIterator(StageIterator[T]):
     ) -> None:
         super().__init__(parents)
         self._mixture = mixture
+        self._pattern = mixture.pattern
         self._keys = keys
         self._index = 0
         self._stop = False
@@ -214,7 +215,10 @@ class MixedDatasetIterator(StageIterator[T]):
                 raise closed_error()
             raise StopIteration
         index = self._index
-        component = self._mixture.component(index)
+        pattern = self._pattern
+        component = (
+            self._mixture.component(index) if pattern is None else pattern[index % len(pattern)]
+        )
         self._index = index + 1
         try:
             element: T = next(self._parents[component])

@@ -38,7 +38,7 @@ _BUFFER_BYTES_OF_WORKERS = 8 << 20
 _LARGEST_CHUNK = 1024
 
 # Where a mixture of many datasets is read, more of them should be.
-_LARGEST_HINT = 1 << 15
+_LARGEST_HINT = 1 << 16
 
 
 class PrefetchIterDataset(IterNode[T]):
@@ -275,14 +275,15 @@ class PrefetchDatasetIterator(StageIterator[T]):
         if self._allow_nones:
             self._elements, self._count = chunk, len(chunk)  # type: ignore[assignment]
             return
-        ends_window = len(chunk) >= self._watch.left_in_window
-        if ends_window:
-            chunk = self._watched(chunk)
         kept = [element for element in chunk if element is not None]
-        missing = len(chunk) - len(kept)
-        if not ends_window:
-            self._watch.see(len(chunk), missing)
-        if missing:
+        if len(kept) == len(chunk):
+            self._watch.see_kept(len(chunk))
+        else:
+            if len(chunk) >= self._watch.left_in_window:
+                chunk = self._watched(chunk)
+                kept = [element for element in chunk if element is not None]
+            else:
+                self._watch.see(len(chunk), len(chunk) - len(kept))
             self._sparse_chunk, self._next_indices = chunk, []
             chunk = kept
         self._elements, self._count = chunk, len(chunk)  # type: ignore[assignment]

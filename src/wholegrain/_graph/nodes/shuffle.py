@@ -46,13 +46,18 @@ class ShuffleMapDataset(IndexTransform[T]):
         return "ShuffleMapDataset"
 
 
+_FEW = 100
+"""The least of so many numbers is found sooner in a list than in an array."""
+
+
 def _shuffle_epochs(indices: Indices, length: int, seed: int) -> Indices:
     """Shuffle indices, each within its epoch. A chunk seldom touches more than one or two."""
     if not length:
         raise ZeroDivisionError("The dataset is empty: there is no element to read.")
     if not len(indices):
         return indices
-    first, last = int(indices.min()) // length, int(indices.max()) // length
+    values = indices.tolist() if len(indices) < _FEW else (indices.min(), indices.max())
+    first, last = int(min(values)) // length, int(max(values)) // length
     if first == last:
         start = first * length
         positions = indices - start if start else indices

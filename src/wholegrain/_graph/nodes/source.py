@@ -119,6 +119,8 @@ class RangeMapDataset(MapNode[int]):
         if not self._length:
             raise ZeroDivisionError("The range is empty: there is no element to read.")
         positions = indices % self._length
+        if self.step == 1 and not self.start:
+            return positions.tolist()  # type: ignore[no-any-return]
         if not self._fits:
             return [self.start + position * self.step for position in positions.tolist()]
         elements: list[int] = (positions * self.step + self.start).tolist()

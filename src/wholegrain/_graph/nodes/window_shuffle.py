@@ -90,6 +90,20 @@ class WindowShuffleDatasetIterator(TransformIterator[T]):
             self._window_index += 1
         return elements
 
+    @property
+    def takes_back(self) -> bool:
+        return True
+
+    def put_back(self, count: int) -> None:
+        if count:
+            self._window_index -= self._pos_in_window == len(self._window)
+            self._pos_in_window -= count
+
+    def pass_over(self, count: int) -> None:
+        if count:
+            self._pos_in_window += count
+            self._window_index += self._pos_in_window == len(self._window)
+
     def _fill(self, window_index: int) -> None:
         """Read a window and put it in order."""
         start = self.parent.get_state()
