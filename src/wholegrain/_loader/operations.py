@@ -186,17 +186,13 @@ class _DataMapIterator(ElementIterator[Any]):
     """The results of an operation. None is data like any other."""
 
     def __next__(self) -> Any:
+        if self._held is not None:
+            return self.next_held()
+        data = next(self.parent)
         try:
-            if self._held is not None:
-                return self.next_held()
-            data = next(self.parent)
-            try:
-                return self._transform.map(data)
-            except Exception as error:
-                self.explain(error, self._transform)
-                raise
+            return self._transform.map(data)
         except Exception as error:
-            keep_user_frames(error)
+            self.explain(error, self._transform)
             raise
 
     def transform_chunk(self, results: list[Any], elements: list[Any]) -> None:
