@@ -14,7 +14,7 @@ import pytest
 import wholegrain as wg
 from wholegrain import experimental
 from wholegrain._observe.advice import judge
-from wholegrain._observe.blame import Lane, Place
+from wholegrain._observe.waiting import Lane, Place
 
 _NO_THREADS = wg.ReadOptions(num_threads=0)
 

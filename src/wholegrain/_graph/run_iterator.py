@@ -334,6 +334,10 @@ class Run(DatasetIterator[T]):
         return self._output.reads_ahead
 
     @property
+    def is_within_chunk(self) -> bool:  # type: ignore[override]
+        return self._output.is_within_chunk
+
+    @property
     def moves_at_end(self) -> bool:
         return self._output.moves_at_end
 

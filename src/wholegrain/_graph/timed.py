@@ -35,6 +35,10 @@ class ForwardingIterator(DatasetIterator[T]):
         self._iterator.pass_over(count)
 
     @property
+    def is_within_chunk(self) -> bool:  # type: ignore[override]
+        return self._iterator.is_within_chunk
+
+    @property
     def moves_at_end(self) -> bool:
         return self._iterator.moves_at_end
 

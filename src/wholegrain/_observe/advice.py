@@ -6,10 +6,10 @@ import dataclasses
 import os
 from typing import Any
 
-from wholegrain._observe.blame import Lane, Place, is_known
 from wholegrain._observe.report_text import seconds
 from wholegrain._observe.shown import LOOP, READERS, THREAD, THREADS, WORKERS
 from wholegrain._observe.times import Times
+from wholegrain._observe.waiting import Lane, Place, is_known
 from wholegrain.options import MultiprocessingOptions
 
 _LEAST_SHARE = 0.05

@@ -52,7 +52,6 @@ class Observed:
         self.is_alone = False  # Whether the output is the only one there is, and keeps time.
         self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
         self._holder: Callable[[], Any] = _nothing
-        self._output: Callable[[], Any] = _nothing
         self._last: Any = None  # The dataset of the output.
         self._clockable = False  # Whether there are iterators to put clocks around.
         self._thread = 0  # The one that reads from the output.
@@ -84,7 +83,7 @@ class Observed:
         if iterator.observed is not self:
             self._take_in(iterator, dataset)
         self.ids.add(dataset)
-        self._holder, self._output = weakref.ref(holder), weakref.ref(iterator)
+        self._holder = weakref.ref(holder)
         self._last = iterator.observed_as
         if self.is_watched:
             return
@@ -117,7 +116,7 @@ class Observed:
 
     def is_output(self, iterator: Any) -> bool:
         """Whether the training loop reads from it."""
-        return self._output() is iterator
+        return self._last is iterator.observed_as
 
     def is_last(self, dataset: Any) -> bool:
         """Whether a dataset is the last stage of the run."""
@@ -326,7 +325,7 @@ class Observed:
         away = time.perf_counter() - self.consumer.left_at
         if not self.is_alone or not self.consumer.left_at or self.consumer.is_idle(away):
             return 0.0
-        return away if getattr(self._output(), "is_within_chunk", False) else 0.0
+        return away if getattr(self._holder(), "is_within_chunk", False) else 0.0
 
 
 def _nothing() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 from wholegrain._observe import outline, report_text
 from wholegrain._observe.advice import Verdict, judge
-from wholegrain._observe.blame import Lane, Place, share_out
 from wholegrain._observe.shown import READERS, WORKERS, Shown
 from wholegrain._observe.times import Times
+from wholegrain._observe.waiting import Lane, Place, share_out
 
 
 @dataclasses.dataclass

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from wholegrain._observe.board import NOTHING_YET, Board, StageTimes
+from wholegrain._observe.waiting import Spent, shares_of
 
 
 @dataclasses.dataclass
@@ -193,28 +194,15 @@ def _number(tree: Tree, nodes: dict[int, Node]) -> Node:
 
 def _share_waiting(nodes: dict[int, Node]) -> None:
     """Say for how much of the consumer's waiting each stage is responsible."""
-
-    def region(start: list[int]) -> Iterator[Node]:
-        """Yield the stages up to the nearest prefetching ones, and those."""
-        for number in start:
-            yield nodes[number]
-            if not nodes[number].is_prefetch:
-                yield from region(nodes[number].inputs)
-
-    def share(start: list[int], ratio: float) -> None:
-        stages = list(region(start))
-        total = sum(node.total_processing_time_ns for node in stages)
-        for node in stages:
-            own = node.total_processing_time_ns / total if total else 1 / len(stages)
-            node.wait_time_ratio = ratio * own
-        for node in stages:
-            if node.is_prefetch and node.inputs:
-                waited, node.wait_time_ratio = node.wait_time_ratio, 0.0
-                share(node.inputs, waited)
-
-    share([0], 1.0)
+    spent = {}
     for node in nodes.values():
-        node.wait_time_ratio = round(node.wait_time_ratio, 4)
+        # All that a prefetching stage spends is spent waiting for those upstream of it.
+        waits = node.is_prefetch and bool(node.inputs)
+        times = (0, node.total_processing_time_ns)
+        own, handed_on = times if waits else times[::-1]
+        spent[node.id] = Spent(own, handed_on, node.inputs, waits)
+    for number, share in shares_of(0, spent, evenly=True).items():
+        nodes[number].wait_time_ratio = round(share, 4)
 
 
 # The table.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from wholegrain._observe import outline
 from wholegrain._observe.shown import LOOP, READERS, WORKERS, runs_ahead_of
 from wholegrain._observe.times import Times
+
+K = TypeVar("K")
 
 
 @dataclasses.dataclass
@@ -71,7 +73,16 @@ def share_out(places: list[Place], seen: dict[str, Any]) -> Lane:
         lane.computing[place.key] = min(own, times.computing if times.own else own)
         lane.waited[place.key] = waited
     _say_who_runs(places[0], LOOP, by_key, stages, lane)
-    _give(places[0].key, 1.0, by_key, stages, lane)
+    spent = {
+        place.key: Spent(
+            lane.own[place.key],
+            lane.waited[place.key] + stages.get(place.key, Times()).reading,
+            place.parents,
+            place.ahead is not None,
+        )
+        for place in places
+    }
+    lane.blame.update(shares_of(places[0].key, spent))
     return lane
 
 
@@ -116,37 +127,56 @@ def _lane_of(place: Place, by_key: dict[str, Place]) -> Iterator[str]:
             yield from _lane_of(by_key[key], by_key)
 
 
-def _give(
-    first: str, amount: float, by_key: dict[str, Place], stages: dict[str, Times], lane: Lane
-) -> None:
-    """Give an amount of blame to the stages that one thread runs, from `first` on."""
-    keys = [first]
-    if by_key[first].ahead is None:
-        keys += _lane_of(by_key[first], by_key)
-    _divide(keys, amount, by_key, stages, lane)
+class Spent(NamedTuple):
+    """What a stage spent.
+
+    Args:
+        own: Seconds of its own.
+        handed_on: Seconds in which it waited for others to do, or did, what is upstream of it.
+        inputs: The stages it reads from.
+        is_ahead: Whether threads or workers run what is upstream of it.
+    """
+
+    own: float
+    handed_on: float
+    inputs: Sequence[Any]
+    is_ahead: bool
 
 
-def _divide(
-    keys: list[str],
-    amount: float,
-    by_key: dict[str, Place],
-    stages: dict[str, Times],
-    lane: Lane,
-) -> None:
-    spent = {key: lane.own[key] + lane.waited[key] + _reading(stages, key) for key in keys}
-    whole = sum(spent.values())
-    if whole <= 0:
-        return
-    for key in keys:
-        lane.blame[key] += amount * lane.own[key] / whole
-        handed_on = amount * (spent[key] - lane.own[key]) / whole
-        if handed_on > 0:
-            upstream = list(_lane_of(by_key[key], by_key))
-            if sum(lane.own[k] + lane.waited[k] + _reading(stages, k) for k in upstream) > 0:
-                _divide(upstream, handed_on, by_key, stages, lane)
-            else:
-                lane.blame[key] += handed_on
+def shares_of(first: K, stages: Mapping[K, Spent], evenly: bool = False) -> dict[K, float]:
+    """Share out the waiting of whoever reads from a stage: the shares make 1.
 
+    The stages that one thread runs, up to and with those that have threads or workers, share in
+    proportion to the time they spent; what a stage spent waiting goes to the stages upstream of it
+    in the same way.
 
-def _reading(stages: dict[str, Times], key: str) -> float:
-    return stages.get(key, Times()).reading
+    Args:
+        first: The last stage.
+        stages: What all of them spent.
+        evenly: Whether stages of which nothing is known share alike; else they get nothing.
+    """
+    shares = dict.fromkeys(stages, 0.0)
+
+    def run_together(keys: Sequence[K]) -> Iterator[K]:
+        for key in keys:
+            yield key
+            if not stages[key].is_ahead:
+                yield from run_together(stages[key].inputs)
+
+    def give(keys: list[K], amount: float) -> bool:
+        spent = {key: stages[key].own + stages[key].handed_on for key in keys}
+        whole = sum(spent.values())
+        if not keys or (whole <= 0 and not evenly):
+            return False
+        for key in keys:
+            stage = stages[key]
+            part = amount * spent[key] / whole if whole > 0 else amount / len(keys)
+            keeps = stage.own / spent[key] if spent[key] > 0 else float(not stage.is_ahead)
+            shares[key] += part * keeps
+            handed_on = part * (1 - keeps)
+            if handed_on > 0 and not give(list(run_together(stage.inputs)), handed_on):
+                shares[key] += handed_on
+        return True
+
+    give(list(run_together([first])), 1.0)
+    return shares
