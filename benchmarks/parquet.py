@@ -103,7 +103,7 @@ def pyarrow_take(_: Any) -> Epoch:
     return epoch
 
 
-in_order.target(over="grain", at_least=1.5)  # Half of it is the dicts, which both make in Python.
+in_order.target(over="grain", at_least=1.5)
 in_turn.target(over="grain", at_least=5)
 mapped.target(over="grain", at_least=5)
 batched.target(over="grain", at_least=5)

@@ -20,8 +20,7 @@ import numpy as np
 
 _KNOWN_NUMPY = frozenset({"1.26", "2.0", "2.1", "2.2", "2.3", "2.4"})
 """Releases in which the state of a Philox was seen to be what is written below: a pointer to the
-counter, one to the key, and from byte 16 on the buffer. Before adding one, run tests/equivalence.
-"""
+counter, one to the key, and from byte 16 on the buffer. To add one, run tests/equivalence there."""
 
 _COUNTER = struct.Struct("=QQQQ")
 # From `buffer_pos` on: position, the unused buffer, and whether half a word is left over.

@@ -4,6 +4,7 @@ A record is its length (uint64, little-endian), a checksum of the length, the pa
 checksum of the payload. Nothing else is in a file; it may be compressed as a whole.
 """
 
+import functools
 import struct
 import zlib
 
@@ -129,13 +130,16 @@ class TFRecordReader:
     _reader: Stream
     _path = "<stream>"
     _block_bytes = _BLOCK_BYTES
-    _checks = checks(None)
 
     _content: Stream | None = None  # what is in the stream; None before the first read
     _position: int | None = 0  # of the content's next byte; None if it is not known
     _block = b""
     _block_offset = 0  # of the block in the content
     _at = 0  # of the next record in the block
+
+    @functools.cached_property
+    def _checks(self) -> bool:
+        return checks(None)  # Of a subclass that opens the file itself.
 
     def __init__(self, path: str, *, check_payload: bool | None = None) -> None:
         self._checks = checks(check_payload)
