@@ -23,6 +23,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
 from wholegrain._core.difference import difference
+from wholegrain._graph.check_backend import check_backend as check_backend
 from wholegrain._graph.checks import (
     END,
     assert_end,
@@ -41,6 +42,7 @@ from wholegrain.options import ReadOptions
 
 __all__ = [
     "assert_equal_output_after_checkpoint",
+    "check_backend",
     "check_iter_dataset",
     "check_map_dataset",
     "check_resume",
