@@ -23,6 +23,7 @@ from wholegrain._graph.positions import CountedStates, UncountableError
 from wholegrain._graph.process_iterator import modules_of, pack_pipeline
 from wholegrain._graph.stage import Stage
 from wholegrain._graph.stretch_iterator import (
+    FillingStretchIterator,
     StretchIterator,
     StretchReadIterator,
     reading_stretches,
@@ -313,7 +314,8 @@ def _open_in_worker(
     reader: Any = iterator
     while not isinstance(reader, StretchReadIterator):
         (reader,) = reader._parents
-    return StretchIterator(iterator, reader, CountedStates(dataset))
+    kind = FillingStretchIterator if hasattr(iterator, "next_into") else StretchIterator
+    return kind(iterator, reader, CountedStates(dataset))
 
 
 def _settings(

@@ -11,7 +11,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from wholegrain._core import events
 from wholegrain._core.errors import take_no_place
-from wholegrain._read import forks
+from wholegrain._read import forks, limits
 from wholegrain._read.ending import wait_if_exiting
 from wholegrain._workers import messages
 from wholegrain._workers.backend import Backend, WorkerExit, WorkerSpec, resolve
@@ -430,9 +430,4 @@ def _pickled_state(mark: int | bytes) -> bytes:
 
 def default_hold_budget(worker_count: int) -> int:
     """Share 1 GiB, or a quarter of the memory if that is less, among the workers."""
-    limits = [_MAX_HOLD_BUDGET]
-    with contextlib.suppress(AttributeError, OSError, ValueError):
-        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
-    with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max") as file:
-        limits.append(int(file.read()) // 4)
-    return min(limits) // max(1, worker_count)
+    return min(_MAX_HOLD_BUDGET, limits.total_memory() // 4) // max(1, worker_count)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import os
 import time
 import weakref
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from wholegrain._graph.kinds import IterNode, add_read_note
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.stage import Stage
 from wholegrain._graph.tape import tape
+from wholegrain._read import limits
 from wholegrain._read.read_ahead import ReadAhead
 from wholegrain.options import ReadOptions
 
@@ -93,7 +93,7 @@ class PrefetchDatasetIterator(ChunkPlace, StageIterator[T]):
         self._watch = DropWatch(self, context.options)
         count = context.worker_count
         self._buffer_bytes = _BUFFER_BYTES if count == 1 else _BUFFER_BYTES_OF_WORKERS // count
-        self._is_crowded = count > 1 and 2 * count > (os.cpu_count() or 1)
+        self._is_crowded = count > 1 and 2 * count > limits.available_cpus()
         self._closed = False
         self._reader: ReadAhead[T] | None = None
         self._stand_at(0)
