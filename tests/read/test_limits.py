@@ -40,6 +40,15 @@ def test_the_limits_of_a_container_count(tmp_path: Path, monkeypatch: pytest.Mon
     assert limits.available_memory() == 650_000
 
 
+def test_the_memory_of_a_container_bounds_the_total(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = limits.total_memory()
+    monkeypatch.setattr(limits, "_CGROUP", tmp_path)
+    (tmp_path / "memory.max").write_text("1000000\n")
+    assert limits.total_memory() == 1_000_000 < machine
+
+
 def test_a_container_without_limits_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,19 +115,11 @@ PIPELINES: dict[str, Callable[[], Any]] = {
 }
 
 
-_killed: set[int] = set()
-
-
 def _is_fair(one: Any) -> bool:
     """Say whether no worker has died at the place where it is: twice would be an error."""
     if isinstance(one, RemoteIterator):
         return one._died_at != one._done + one._current[1]
-    return all(_is_fair_to(member) for member in one._crew.members) and not _is_losing(one)
-
-
-def _is_losing(one: Any) -> bool:
-    """Say whether a worker was killed that may still be given what another one died of."""
-    return any(member.connection.worker_pid in _killed for member in one._crew.members)
+    return all(_is_fair_to(member) for member in one._crew.members)
 
 
 def _is_fair_to(member: Any) -> bool:
@@ -147,8 +139,7 @@ def _victims() -> list[int]:
             pids += [one.worker_pid] if _is_fair(one) else []
         else:
             members = one._crew.members
-            if not _is_losing(one):
-                pids += [m.connection.worker_pid for m in members if _is_fair_to(m)]
+            pids += [m.connection.worker_pid for m in members if _is_fair_to(m)]
     current: Any = launcher._current.get("fork")
     if hasattr(current, "server_pid") and pids and all(map(_is_fair, running)):
         pids.append(current.server_pid)
@@ -168,11 +159,12 @@ def run_with_kills(name: str, kills: int, chance: random.Random) -> int:
                 victims = _victims()
                 if victims:
                     time.sleep(chance.choice([0, 0, 0, 0.001, 0.004]))
-                    victim = chance.choice(victims)
-                    with contextlib.suppress(ProcessLookupError):  # Another took it along.
-                        os.kill(victim, signal.SIGKILL)
-                        _killed.add(victim)
-                        done += 1
+                    # Sometimes several at once: one may be given what another one died of.
+                    most = min(len(victims), kills - done)
+                    for victim in chance.sample(victims, chance.randint(1, most)):
+                        with contextlib.suppress(ProcessLookupError):  # Another took it along.
+                            os.kill(victim, signal.SIGKILL)
+                            done += 1
         assert place + 1 == len(expected), (name, place)
         it.close()
     return done

@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,9 @@ from tests.workers.iterators import (
     tiny_dict,
 )
 from tests.workers.processes import is_running, wait_until_gone
+from wholegrain._read.controller import Controller
+from wholegrain._workers.backend import Backend, WorkerExit, WorkerHandle, WorkerSpec
+from wholegrain._workers.crew import Crew, Stretch
 from wholegrain._workers.local import launcher
 from wholegrain._workers.program import Program
 from wholegrain._workers.remote import RemoteIterator
@@ -164,6 +168,90 @@ def test_the_death_of_the_fork_server_goes_unnoticed() -> None:
     for elements in received:
         for number, element in enumerate(elements):
             assert_equal(element, batch(number))
+
+
+def _count_start(path: Path) -> int:
+    with path.open("ab") as file:
+        file.write(b".")
+    return path.stat().st_size
+
+
+def test_a_replacement_that_dies_before_it_begins_is_not_held_against_the_element(
+    tmp_path: Path,
+) -> None:
+    starts = tmp_path / "starts"
+
+    def init(index: int, count: int) -> None:
+        if _count_start(starts) in (2, 3, 4):
+            os._exit(4)
+
+    def dies_in_the_first_worker(number: int) -> int:
+        if number == 7 and starts.stat().st_size == 1:
+            os._exit(5)
+        return number
+
+    iterator = remote(20, dies_in_the_first_worker, worker_init_fn=init)
+    assert list(iterator) == list(range(20))
+    assert starts.stat().st_size == 5
+
+
+def test_workers_that_never_begin_are_an_error(tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+
+    def init(index: int, count: int) -> None:
+        _count_start(starts)
+        os._exit(4)
+
+    with pytest.raises(RuntimeError, match=r"exit code 4.* before it could begin"):
+        next(remote(20, worker_init_fn=init))
+    assert starts.stat().st_size < 10
+
+
+class _Dead(WorkerHandle):
+    def send(self, message: Any) -> None:
+        pass
+
+    def receive(self, timeout_s: float) -> Any:
+        raise EOFError
+
+    def exit(self) -> WorkerExit:
+        return WorkerExit("exit code -9")
+
+    def close(self) -> None:
+        pass
+
+
+class _DeadWorkers(Backend):
+    def start(self, spec: WorkerSpec) -> WorkerHandle:
+        return _Dead()
+
+    def wait(self, handles: Any, timeout_s: float) -> Any:
+        return handles
+
+
+def test_a_span_is_blamed_for_the_second_worker_that_has_begun_it() -> None:
+    program = Program.pack(lambda index, count: Mapped(1, identity))
+    spec = WorkerSpec(program=program, index=0, count=1, buffer_size=1)
+    crew = Crew(lambda _: spec, Controller(2, 1 << 30, grows_room=False), _DeadWorkers())
+    crew.fix(1)
+    stretch = Stretch(10, 4)
+    stretch.number = 3
+
+    def die(begun: int | None) -> str | None:
+        crew.adjust(0)
+        [member] = crew.members
+        member.is_set_up = True
+        member.give(stretch, b"")
+        member.connection.begun = begun
+        assert crew.bury(member) == [stretch]
+        return stretch.death
+
+    assert die(None) is None  # The first: nothing was suspected yet.
+    assert die(None) is None  # It had not begun.
+    assert die(2) is None  # It had begun another one.
+    death = die(3)
+    assert death is not None
+    assert "element 10" in death
 
 
 def test_a_grandchild_does_not_keep_a_dead_worker_alive() -> None:

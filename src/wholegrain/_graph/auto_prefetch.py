@@ -19,6 +19,7 @@ from wholegrain._graph.iterator import (
 from wholegrain._graph.kinds import OneParentIterNode
 from wholegrain._graph.process_iterator import modules_of, pack_pipeline
 from wholegrain._graph.stretch_iterator import (
+    FillingStretchIterator,
     StretchIterator,
     StretchReadIterator,
     reading_stretches,
@@ -321,7 +322,8 @@ def _open_in_worker(
     while not isinstance(reader, StretchReadIterator):
         (reader,) = reader._parents
     output = worker_output(iterator, context.observed, dataset)
-    return StretchIterator(output, reader, CountedStates(dataset))
+    kind = FillingStretchIterator if hasattr(output, "next_into") else StretchIterator
+    return kind(output, reader, CountedStates(dataset))
 
 
 def _settings(

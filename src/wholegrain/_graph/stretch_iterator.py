@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import weakref
 from collections import deque
@@ -136,10 +137,6 @@ class StretchIterator:
         self._is_astray = False  # Whether the state is not what follows from the count.
         self._is_over = False
         self._report_at = 0.0
-        made: Any = iterator
-        if hasattr(made, "next_into"):
-            # Looked up each time: there may be a clock around it for a while.
-            self.next_into = lambda empty: self._make(lambda: made.next_into(empty))
 
     def __next__(self) -> Any:
         return self._make(self._iterator.__next__)
@@ -214,6 +211,17 @@ class StretchIterator:
     def _positions(self, state: Any) -> tuple[int, int]:
         start, count = state[:2]
         return read_until(start), read_until(self._states.after(start, count))
+
+
+class FillingStretchIterator(StretchIterator):
+    """The same, of a pipeline that can put its elements where the consumer will read them."""
+
+    _iterator: Any
+
+    def next_into(self, empty: Any) -> Any:
+        """Return the next element, in memory that `empty` gives where it can."""
+        # Looked up each time: there may be a clock around it for a while.
+        return self._make(functools.partial(self._iterator.next_into, empty))
 
 
 def reading_stretches(dataset: Any) -> Any:

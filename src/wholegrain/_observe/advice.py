@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import Any
 
 from wholegrain._observe.report_text import seconds
 from wholegrain._observe.shown import LOOP, READERS, THREAD, THREADS, WORKERS
 from wholegrain._observe.times import Times
 from wholegrain._observe.waiting import Lane, Place, is_known
+from wholegrain._read import limits
 from wholegrain.options import MultiprocessingOptions
 
 _LEAST_SHARE = 0.05
@@ -132,7 +132,7 @@ def _advice(
         lines.append(
             f"An element takes {seconds(each)}: too little for worker processes to gain anything."
         )
-    elif _processors() > 1:
+    elif limits.available_cpus() > 1:
         lines.append(
             f"Use more processors: run the pipeline in worker processes, {_workers(places[0])}."
         )
@@ -146,7 +146,7 @@ def _workers(output: Place) -> str:
     try:
         output.dataset.mp_prefetch(MultiprocessingOptions(num_workers="auto"))
     except Exception:  # Where the number of workers decides about the order of the elements.
-        count = _processors()
+        count = limits.available_cpus()
     return f"`mp_prefetch(MultiprocessingOptions(num_workers={count}))`"
 
 
@@ -163,7 +163,7 @@ def _more_threads(reader: Place) -> str:
 def _advice_for_workers(places: list[Place], waits: bool) -> list[str]:
     counts = [getattr(p.dataset, "_num_workers", None) for p in places if p.ahead == WORKERS]
     count = next((number for number in counts if number is not None), None)
-    processors = _processors()
+    processors = limits.available_cpus()
     if waits:
         line = (
             "Let more elements wait at the same time: use more workers, or more threads in each"
@@ -185,10 +185,3 @@ def _seconds_for_each(output: Place, seen: dict[str, Any]) -> float | None:
     counts = [seen["stages"].get(key, Times()).elements for key in keys]
     most = max(counts)
     return seen["wait"] / most if most else None
-
-
-def _processors() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1

@@ -1,6 +1,7 @@
 """How much of the machine this process may use: processors and memory, as a container sees them."""
 
 import contextlib
+import functools
 import math
 import os
 from collections.abc import Iterator
@@ -15,9 +16,24 @@ def available_cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         with contextlib.suppress(OSError):
             count = len(os.sched_getaffinity(0))
-    for quota in _cpu_quotas():
-        count = min(count, math.ceil(quota))
-    return max(1, count)
+    return max(1, min(count, _cpu_quota(_CGROUP)))
+
+
+@functools.cache  # Read once: this is asked for wherever reading begins.
+def _cpu_quota(root: Path) -> int:
+    return min([math.ceil(quota) for quota in _cpu_quotas()], default=1 << 20)
+
+
+def total_memory() -> int:
+    """Return how many bytes this process and its workers may ever take."""
+    found = [1 << 60]
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    files = [folder / "memory.max" for folder in _cgroups()]
+    for file in [*files, _CGROUP / "memory/memory.limit_in_bytes"]:
+        with contextlib.suppress(OSError, ValueError):
+            found.append(int(file.read_text()))
+    return min(found)
 
 
 def available_memory() -> int:

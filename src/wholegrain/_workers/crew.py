@@ -12,16 +12,13 @@ from wholegrain._read.ending import wait_if_exiting
 from wholegrain._workers import client
 from wholegrain._workers.backend import Backend, WorkerSpec
 from wholegrain._workers.client import WorkerClient
+from wholegrain._workers.inbox import MOST_LOSSES, SINGLY_AFTER_DEATH, death_text
 
 _log = logging.getLogger("wholegrain")
 
 _NUDGE_AFTER_S = 1e-3
 _LOOK_EVERY_S = 0.1
-# After a worker died, so many elements of what it left are sent one by one: so it is known which
-# of them was next if it happens again.
-_SINGLY_AFTER_DEATH = 2048
 _MOST_EARLY_DEATHS = 5
-_MOST_LOSSES = 5
 _MEMORY_EVERY_S = 0.5
 
 
@@ -74,7 +71,7 @@ class Member:
 
     def give(self, stretch: Stretch, state: bytes) -> None:
         """Have it make a stretch, or what is left of one."""
-        singly = _SINGLY_AFTER_DEATH if stretch.is_suspect else 0
+        singly = SINGLY_AFTER_DEATH if stretch.is_suspect else 0
         self.connection.assign(stretch.number, state, singly)
         if not self.queue:
             self.heard_at = time.perf_counter()
@@ -325,7 +322,7 @@ class Crew:
         is_blameless = ended.is_blameless or (first.died_at == place and begun != first.number)
         if is_blameless:
             first.losses += 1
-            is_blameless = first.losses <= _MOST_LOSSES
+            is_blameless = first.losses <= MOST_LOSSES
         if is_blameless or first.died_at != place:
             if not is_blameless:
                 first.died_at = place
@@ -337,15 +334,11 @@ class Crew:
             )
             return left
         first.died_at = -1
-        first.death = (
-            f"Worker process was terminated unexpectedly with {ended.reason}."
-            f" Two workers ended while making the same element: element {place} (counted from 0 at"
-            " the start, or at the last restored state)."
+        first.death = death_text(
+            ended,
+            f"Two workers ended while making the same element: element {place} (counted from 0 at"
+            " the start, or at the last restored state).",
         )
-        if ended.hint:
-            first.death += f" {ended.hint}"
-        if ended.report:
-            first.death += f"\n{ended.report}"
         return left
 
     def close(self) -> None:

@@ -2,20 +2,27 @@
 
 import contextlib
 import logging
-import os
 import pickle
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from wholegrain._core import events
 from wholegrain._core.errors import take_no_place
-from wholegrain._read import forks
+from wholegrain._read import limits
 from wholegrain._read.ending import wait_if_exiting
 from wholegrain._workers import messages
 from wholegrain._workers.backend import Backend, WorkerExit, WorkerSpec, resolve
 from wholegrain._workers.client import WorkerClient
+from wholegrain._workers.inbox import (
+    MOST_LOSSES,
+    SINGLY_AFTER_DEATH,
+    Current,
+    Inbox,
+    death_text,
+    discard,
+)
 from wholegrain._workers.pickling import dumps, dumps_by_value
 from wholegrain._workers.program import Program
 
@@ -23,20 +30,10 @@ T = TypeVar("T")
 
 _log = logging.getLogger("wholegrain")
 
-# After a worker died: until it is past this many elements they are sent one by one, so that it
-# is known which of them was next if it dies again.
-_SINGLY_AFTER_DEATH = 2048
-
-_MOST_LOSSES = 5
-"""How often workers may die at one element for reasons that are not to do with it."""
-
 _MAX_HOLD_BUDGET = 1 << 30
 
-_Decode = Callable[[Any], Any]
-_NO_ELEMENTS: tuple[list[Any], int, _Decode | None] = ([], 0, None)
 
-
-class RemoteIterator(Generic[T]):
+class RemoteIterator(Inbox[T]):
     """Iterates over what an iterator in a worker process yields.
 
     Nothing is started before the first `next` or `start_prefetch`. If the process dies, another
@@ -75,6 +72,7 @@ class RemoteIterator(Generic[T]):
         hold_budget: int | None = None,
         backend: Backend | None = None,
     ) -> None:
+        super().__init__()
         self._name = f"Worker {worker_index} of {worker_count}"
         # Let go of when closed: the program may hold much memory.
         self._spec: WorkerSpec | None = WorkerSpec(
@@ -91,56 +89,25 @@ class RemoteIterator(Generic[T]):
         self._connection: WorkerClient | None = None
         # Counts the calls of set_state, so that what the worker sent before can be told apart.
         self._generation = 0
-        # The elements of the current message, their number and who decodes them. These are one
-        # attribute, and always assigned before `_cursor` and read after it: another thread may
-        # call `close` in the middle of `next`.
-        self._current = _NO_ELEMENTS
-        # How many of them were handed out.
-        self._cursor = 0
-        # The states after each of them, the state before all of them, and who sent them.
-        self._marks: list[int | bytes] = []
-        self._before: int | bytes | None = None
+        self._before: int | bytes | None = None  # The state before the current message.
         self._nbytes = 0
-        self._source: WorkerClient | None = None
         # Elements before the current message: in all, and before the process was started.
         self._done = 0
         self._done_by_others = 0
         self._died_at = -1
         self._losses = (-1, 0)  # Where it is not known how a worker died, and how often.
         self._ended = False
-        self._closed = False
-        self._owner = os.getpid()
-        self._left_to_parent = False
-        forks.call_in_child(self, RemoteIterator._leave_to_parent)
         self._report: Any = None
         self.waiting: Callable[[], contextlib.AbstractContextManager[None]] | None = None
         """What to enter while there is nothing to do but to wait for the worker."""
 
-    def __iter__(self) -> "RemoteIterator[T]":
-        return self
+    @property
+    def _made_by(self) -> str:
+        return self._name
 
-    def __next__(self) -> T:
-        cursor = self._cursor
-        elements, count, decode = self._current
-        if cursor >= count:
-            if self.waiting is None:
-                elements, count, decode = self._receive()
-            else:
-                with self.waiting():
-                    elements, count, decode = self._receive()
-            cursor = 0
-        element = elements[cursor]
-        if cursor + 1 == count:
-            self._acknowledge(count)
-        self._cursor = cursor + 1
-        if decode is None:
-            return element  # type: ignore[no-any-return]
-        try:
-            return decode(element)  # type: ignore[no-any-return]
-        except Exception as error:
-            self._check_open()
-            error.add_note(f"{self._name} made this element, but it could not be received.")
-            raise
+    @property
+    def _has_workers(self) -> bool:
+        return self._connection is not None
 
     def get_state(self) -> Any:
         """Return the state after the last element that was handed out."""
@@ -161,7 +128,7 @@ class RemoteIterator(Generic[T]):
     def set_state(self, state: Any) -> None:
         """Go on from `state`. A running worker is told, and keeps running."""
         pickled = dumps(state)
-        self._drop_elements()
+        self._drop()
         self._generation += 1
         self._before = pickled
         self._done = self._done_by_others = 0
@@ -203,7 +170,7 @@ class RemoteIterator(Generic[T]):
         self._closed = True
         self._abandon()
         self._before = self._last_mark()
-        self._forget_elements()
+        self._forget()
         self._spec = None
 
     def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -211,26 +178,11 @@ class RemoteIterator(Generic[T]):
         if not _finalizing() and getattr(self, "_connection", None) is not None:
             self.close()
 
-    def _leave_to_parent(self) -> None:
-        """Let go of the worker in a forked child: it is the parent's. The position stays."""
-        if self._connection is not None:
-            self._left_to_parent = True
-            self.close()
-
-    def _check_open(self) -> None:
-        if self._left_to_parent:
-            raise forks.used_in_child_error(self._owner)
-        if self._closed:
-            raise ValueError(
-                "Trying to advance a closed iterator. Make a new one with `iter(...)`, and give"
-                " it this one's state with `set_state` to go on from here."
-            )
-
     def _connect(self) -> WorkerClient:
         """Start a process that goes on after the last element that arrived."""
         mark = self._marks[-1] if self._marks else self._before
         state = None if mark is None else _pickled_state(mark)
-        singly = _SINGLY_AFTER_DEATH if self._died_at >= 0 else 0
+        singly = SINGLY_AFTER_DEATH if self._died_at >= 0 else 0
         spec = self._spec
         self._check_open()
         assert spec is not None
@@ -241,20 +193,6 @@ class RemoteIterator(Generic[T]):
             self._abandon()
             self._check_open()
         return connection
-
-    def _drop_elements(self) -> None:
-        """Forget the current message, and give its slots back."""
-        elements, _, decode = self._current
-        if self._source is not None and decode is not None:
-            for record in elements[self._cursor :]:
-                self._source.discard(record)
-        self._forget_elements()
-
-    def _forget_elements(self) -> None:
-        self._current = _NO_ELEMENTS
-        self._cursor = 0
-        self._marks = []
-        self._source = None
 
     def _acknowledge(self, count: int) -> None:
         """Tell the worker that the last element of a message is being handed out."""
@@ -271,10 +209,16 @@ class RemoteIterator(Generic[T]):
             # would not be let go before the next garbage collection, nor would the worker.
             self._initial_state = None
 
-    def _receive(self) -> tuple[list[Any], int, _Decode | None]:
+    def _next_message(self) -> Current:
+        if self.waiting is None:
+            return self._receive()
+        with self.waiting():
+            return self._receive()
+
+    def _receive(self) -> Current:
         """Wait for the next message with elements; return what `_current` is then."""
         try:
-            connection, message = self._next_message()
+            connection, message = self._wait_for_message()
         except Exception as error:
             take_no_place(error)
             raise
@@ -284,14 +228,13 @@ class RemoteIterator(Generic[T]):
             raise StopIteration
         if kind == messages.ERROR:
             self._raise(connection, *message[2:])
-        decode = connection.decode if kind == messages.RECORDS else None
-        current = self._take_over(connection, decode, *message[3:])
+        current = self._take_over(connection, kind, *message[3:])
         if self._closed:  # By another thread, before there was something to forget.
-            self._forget_elements()
+            self._forget()
             self._check_open()
         return current
 
-    def _next_message(self) -> tuple[WorkerClient, Any]:
+    def _wait_for_message(self) -> tuple[WorkerClient, Any]:
         """Wait for what the worker says of where the iterator is to go on."""
         self._check_open()
         if self._ended:
@@ -317,8 +260,7 @@ class RemoteIterator(Generic[T]):
             if message[1] == self._generation:
                 return connection, message
             if message[0] == messages.RECORDS:
-                for record in message[3]:
-                    connection.discard(record)
+                discard(connection, messages.RECORDS, message[3])
             elif message[0] == messages.ERROR and message[4]:
                 # It could not go to a state that is not wanted any more, and goes nowhere else.
                 self._abandon()
@@ -326,19 +268,16 @@ class RemoteIterator(Generic[T]):
     def _take_over(
         self,
         connection: WorkerClient,
-        decode: _Decode | None,
+        kind: int,
         elements: list[Any],
         marks: list[int | bytes],
         nbytes: int = messages.TAKEN_TOGETHER_BYTES,
-    ) -> tuple[list[Any], int, _Decode | None]:
+    ) -> Current:
         if self._marks:
             self._before = self._marks[-1]
         self._done += self._current[1]
-        self._marks, self._nbytes = marks, nbytes
-        self._source = connection
-        current = self._current = elements, len(elements), decode
-        self._cursor = 0
-        return current
+        self._nbytes = nbytes
+        return self._hold(connection, kind, elements, marks)
 
     def _raise(
         self, connection: WorkerClient, packed: bytes, mark: int | bytes | None, is_fatal: bool
@@ -352,7 +291,7 @@ class RemoteIterator(Generic[T]):
         else:
             if mark is None:
                 mark = self._marks[-1] if self._marks else self._before
-            self._take_over(connection, None, [None], [] if mark is None else [mark])
+            self._take_over(connection, messages.PLAIN, [None], [] if mark is None else [mark])
             self._acknowledge(1)
             self._cursor = 1
         from wholegrain._workers.failures import unpack_error  # Few come here.
@@ -405,23 +344,21 @@ class RemoteIterator(Generic[T]):
         """Note a death that is no element's fault; say whether that may well be."""
         last, count = self._losses
         self._losses = position, count + 1 if last == position else 1
-        return self._losses[1] <= _MOST_LOSSES
+        return self._losses[1] <= MOST_LOSSES
 
     def _describe_death(self, ended: WorkerExit, position: int, has_begun: bool) -> str:
         mark = self._marks[-1] if self._marks else self._before
         state = "its initial state" if mark is None else repr(pickle.loads(_pickled_state(mark)))
-        text = f"Worker process was terminated unexpectedly with {ended.reason}. {self._name} ended"
+        happened = f"{self._name} ended"
         if has_begun:
-            text += " twice while making the same element: its"
+            happened += " twice while making the same element: its"
         else:
-            text += f" {_MOST_LOSSES} times in a row before it could begin with its next element,"
-        text += (
+            happened += f" {MOST_LOSSES} times in a row before it could begin with its next"
+        happened += (
             f" element {position} (counted from 0 at the start, or at the last restored state),"
             f" after the state {state}."
         )
-        if ended.hint:
-            text += f" {ended.hint}"
-        return f"{text}\n{ended.report}" if ended.report else text
+        return death_text(ended, happened)
 
 
 def _pickled_state(mark: int | bytes) -> bytes:
@@ -430,9 +367,4 @@ def _pickled_state(mark: int | bytes) -> bytes:
 
 def default_hold_budget(worker_count: int) -> int:
     """Share 1 GiB, or a quarter of the memory if that is less, among the workers."""
-    limits = [_MAX_HOLD_BUDGET]
-    with contextlib.suppress(AttributeError, OSError, ValueError):
-        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
-    with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max") as file:
-        limits.append(int(file.read()) // 4)
-    return min(limits) // max(1, worker_count)
+    return min(_MAX_HOLD_BUDGET, limits.total_memory() // 4) // max(1, worker_count)

@@ -14,25 +14,21 @@ taken in, and workers are given as much as keeps them busy until it comes again.
 """
 
 import contextlib
-import os
 import pickle
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from wholegrain._core.errors import take_no_place
-from wholegrain._read import forks
 from wholegrain._read.ending import wait_if_exiting
 from wholegrain._workers import messages
 from wholegrain._workers.client import WorkerClient
 from wholegrain._workers.crew import Crew, Member, Stretch
 from wholegrain._workers.failures import unpack_error
+from wholegrain._workers.inbox import Current, Inbox, discard
 from wholegrain._workers.pickling import dumps
 
 T = TypeVar("T")
-
-_Current = tuple[list[Any], int, Callable[[Any], Any] | None]
 
 _STRETCH_S = 10e-3
 """A stretch is made so long that it takes about so much time to make."""
@@ -60,7 +56,7 @@ class Positions(Protocol):
         """Return the state that many elements after `state`."""
 
 
-class StretchedIterator(Generic[T]):
+class StretchedIterator(Inbox[T]):
     """Gives the elements of a pipeline in order, made by workers that share it out.
 
     What a worker runs takes `(state, count, is_last, is_suspect)` for its state: where to start,
@@ -78,13 +74,10 @@ class StretchedIterator(Generic[T]):
     """
 
     def __init__(self, crew: Crew, positions: Positions, state: Any, buffer_size: int) -> None:
+        super().__init__()
         self._crew = crew
         self._positions = positions
         self._buffer_size = buffer_size
-        self._closed = False
-        self._owner = os.getpid()
-        self._left_to_parent = False
-        forks.call_in_child(self, StretchedIterator._leave_to_parent)
         # Measured: seconds and bytes of an element, and how long the consumer stays away.
         self._seconds: float | None = None
         self._nbytes = 1.0
@@ -106,37 +99,22 @@ class StretchedIterator(Generic[T]):
         self._orphans: deque[Stretch] = deque()
         self._numbers: dict[int, Stretch] = {}
         self._given = 0  # Before the current message.
-        # The elements of the current message, their number and who decodes them. These are one
-        # attribute, and always assigned before `_cursor` and read after it: another thread may
-        # call `close` in the middle of `next`.
-        self._current: _Current = ([], 0, None)
-        self._cursor = 0
-        self._marks: list[int | bytes] = []
-        self._source: WorkerClient | None = None
+        self._forget()
 
     # Elements.
 
-    def __iter__(self) -> "StretchedIterator[T]":
-        return self
+    @property
+    def _made_by(self) -> str:
+        return "A worker"
 
-    def __next__(self) -> T:
-        cursor = self._cursor
-        elements, count, decode = self._current
-        if cursor >= count:
-            elements, count, decode = self._next_message()
-            cursor = 0
-        self._cursor = cursor + 1
-        element = elements[cursor]
-        if decode is None:
-            return element  # type: ignore[no-any-return]
-        try:
-            return decode(element)  # type: ignore[no-any-return]
-        except Exception as error:
-            self._check_open()
-            error.add_note("A worker made this element, but it could not be received.")
-            raise
+    @property
+    def _has_workers(self) -> bool:
+        return bool(self._crew.members)
 
-    def _next_message(self) -> _Current:
+    def _acknowledge(self, count: int) -> None:
+        """Do nothing: workers are told with the next stretch what was taken."""
+
+    def _next_message(self) -> Current:
         """Move on to the next elements; return what `_current` is then."""
         while True:
             try:
@@ -179,19 +157,14 @@ class StretchedIterator(Generic[T]):
 
     def _take_over(
         self, head: Stretch, connection: WorkerClient, kind: int, items: Any, marks: Any
-    ) -> _Current | None:
+    ) -> Current | None:
         self._given += self._current[1]
-        self._source = connection
         if kind == messages.ERROR:
-            self._current = [], 0, None
-            self._cursor, self._marks = 0, []
+            self._forget()
             self._raise(head, items, marks)
             return None
-        decode = connection.decode if kind == messages.RECORDS else None
-        current = self._current = items, len(items), decode
-        self._cursor, self._marks = 0, marks
         self._crew.note_given(len(items))
-        return current
+        return self._hold(connection, kind, items, marks)
 
     def _raise(self, head: Stretch, packed: bytes | None, mark: int | bytes) -> None:
         """Raise what a worker raised in an element's place, or go where it says it is."""
@@ -231,15 +204,10 @@ class StretchedIterator(Generic[T]):
         self._stand_at(state)
 
     def _discard_all(self) -> None:
-        elements, _, decode = self._current
-        if decode is not None and self._source is not None:
-            for record in elements[self._cursor :]:
-                self._source.discard(record)
+        self._drop()
         for stretch in self._stretches:
             for connection, kind, items, _ in stretch.arrived:
-                if kind == messages.RECORDS:
-                    for record in items:
-                        connection.discard(record)
+                discard(connection, kind, items)
 
     # Workers.
 
@@ -258,21 +226,6 @@ class StretchedIterator(Generic[T]):
         self._closed = True
         self._crew.close()
         self._stand_at(self._base)
-
-    def _leave_to_parent(self) -> None:
-        """Let go of the workers in a forked child: they are the parent's. The position stays."""
-        if self._crew.members:
-            self._left_to_parent = True
-            self.close()
-
-    def _check_open(self) -> None:
-        if self._left_to_parent:
-            raise forks.used_in_child_error(self._owner)
-        if self._closed:
-            raise ValueError(
-                "Trying to advance a closed iterator. Make a new one with `iter(...)`, and give"
-                " it this one's state with `set_state` to go on from here."
-            )
 
     def _pump(self) -> None:
         """Take in what has arrived, and deal out what there is room for."""
@@ -334,8 +287,7 @@ class StretchedIterator(Generic[T]):
             self._crew.note_set_up(member)
         if stretch is None:  # From before the last call of `set_state`.
             if kind == messages.RECORDS:
-                for record in message[3]:
-                    connection.discard(record)
+                discard(connection, kind, message[3])
             return
         if kind == messages.END:
             stretch.is_complete = True

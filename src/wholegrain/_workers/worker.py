@@ -368,7 +368,7 @@ class Worker:
                         self._flush_held()
                     finally:
                         self._sending.release()
-        except EOFError:
+        except (EOFError, OSError):
             self._on_end()
             leave(0)
         except BaseException:

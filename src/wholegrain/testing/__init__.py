@@ -13,6 +13,7 @@ Example:
 """
 
 from wholegrain._core.difference import difference as difference
+from wholegrain.testing.backends import check_backend as check_backend
 from wholegrain.testing.checks import (
     assert_equal_output_after_checkpoint as assert_equal_output_after_checkpoint,
 )
@@ -23,6 +24,7 @@ from wholegrain.testing.sources import check_source as check_source
 
 __all__ = [
     "assert_equal_output_after_checkpoint",
+    "check_backend",
     "check_iter_dataset",
     "check_map_dataset",
     "check_resume",

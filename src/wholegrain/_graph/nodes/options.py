@@ -1,5 +1,6 @@
 """Nodes that change no element: a seed for those behind, options for the whole pipeline."""
 
+from wholegrain._core.stack import Empty
 from wholegrain._core.types import IndexT, T
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import AnyDataset, IndexTransform, OneParentIterNode
@@ -92,6 +93,11 @@ class PassingIterator(TransformIterator[T]):
 
     def __next__(self) -> T:
         return next(self.parent)  # type: ignore[no-any-return]
+
+    def next_into(self, empty: Empty) -> T:
+        """Return the next element in memory that `empty` gives, if the parent can do that."""
+        next_into = getattr(self.parent, "next_into", None)
+        return next(self.parent) if next_into is None else next_into(empty)  # type: ignore[no-any-return]
 
     def take(self, count: int) -> list[T]:
         return self.parent.take(count)
