@@ -246,7 +246,12 @@ class ManyParentsMapNode(MapNode[T]):
 
 
 class IterNode(IterDataset[T]):
-    """An iterable node of our own: it defines `open`."""
+    """An iterable node of our own: it defines `open`.
+
+    It may also define `checkpoint`, `counting`, `set_slice` and `_element_spec`; and its iterator,
+    besides `__next__`, `state_fields` or `check_state` and `go_to`, `take`, `moves_at_end` and
+    `close`. ARCHITECTURE.md says what for.
+    """
 
     def __init__(self, parents: Any = ()) -> None:
         super().__init__(parents)

@@ -12,10 +12,9 @@ from wholegrain._core.log import logger
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count
 from wholegrain._graph import run
-from wholegrain._graph.interleave_iterator import InterleaveDatasetIterator
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, check_state_of
-from wholegrain._graph.nodes.interleave import InterleaveIterDataset
+from wholegrain._graph.nodes.interleave import InterleaveDatasetIterator, InterleaveIterDataset
 from wholegrain._graph.nodes.thread_prefetch import ThreadPrefetchDatasetIterator
 from wholegrain._graph.process_iterator import ProcessIterator, modules_of, pack_pipeline
 from wholegrain._graph.shares import Shares, check_can_shard

@@ -1,11 +1,13 @@
 """The state of datasets that are read in turn: how it is made, and how it is checked."""
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from wholegrain._core.types import State
 from wholegrain._state.validate import (
     WrongStateError,
+    copy_state,
     is_flag,
     is_whole_number,
     list_of,
@@ -47,6 +49,67 @@ def interleave_state(
     if ended_datasets:
         state["ended_datasets"] = ended_datasets
     return state
+
+
+class Cycle(NamedTuple):
+    """What a state says, in Python's own numbers."""
+
+    next_slot: int
+    next_dataset: int
+    numbers: list[int]
+    slots: list[tuple[int, Any, Any]]
+    """For each slot the number of its dataset, its state, and whether it has ended."""
+
+    future_states: dict[int, Any]
+    ended_datasets: set[int]
+
+
+def parsed(state: Any) -> Cycle:
+    """Return what a state says that `checked` has accepted."""
+    numbers = [operator.index(number) for number in state["iterators_in_use_indices"]]
+    states, ended = state["iterators_in_use_states"], state["exhausted"]
+    future_states = state.get("future_states", {}).items()
+    return Cycle(
+        operator.index(state["next_index_in_cycle"]),
+        operator.index(state["next_index_in_datasets"]),
+        numbers,
+        list(zip(numbers, states, ended, strict=False)),
+        {int(number): copy_state(future) for number, future in future_states},
+        set(map(int, state.get("ended_datasets", ()))),
+    )
+
+
+def states_of_datasets(state: State, num_datasets: int) -> list[State]:
+    """Return for each dataset whether it has ended, and its state; None if it is not open."""
+    cycle = parsed(state)
+    states = {number: state for number, state, has_ended in cycle.slots if not has_ended}
+    datasets: list[State] = []
+    for number in range(num_datasets):
+        has_ended = number < cycle.next_dataset or number in cycle.ended_datasets
+        if number in states:
+            datasets.append({"exhausted": 0, "state": states[number]})
+        elif not has_ended:
+            datasets.append({"exhausted": 0, "state": cycle.future_states.get(number)})
+        else:
+            datasets.append({"exhausted": 1, "state": None})
+    return datasets
+
+
+def state_from_datasets(datasets: Sequence[Mapping[str, Any]], cycle_length: int) -> State:
+    """Return the state in which each dataset has the given state: the other way round."""
+    active = [number for number, dataset in enumerate(datasets) if not dataset["exhausted"]]
+    ended = [number for number, dataset in enumerate(datasets) if dataset["exhausted"]]
+    in_cycle, later = active[:cycle_length], active[cycle_length:]
+    fill = ended[: cycle_length - len(in_cycle)]
+    return interleave_state(
+        0,
+        max(in_cycle, default=len(datasets) - 1) + 1,
+        in_cycle + fill,
+        [datasets[number]["state"] for number in in_cycle + fill],
+        [0] * len(in_cycle) + [1] * len(fill),
+        {number: datasets[number]["state"] for number in later},
+        ended,
+    )
 
 
 def checked(

@@ -9,11 +9,10 @@ from wholegrain._core.interruption import is_interruption
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph import shares
-from wholegrain._graph.interleave_iterator import InterleaveDatasetIterator
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.nodes.interleave import InterleaveIterDataset
+from wholegrain._graph.nodes.interleave import InterleaveDatasetIterator, InterleaveIterDataset
 from wholegrain._graph.nodes.mix import MixedIterDataset
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
 from wholegrain._graph.nodes.zip import ZipIterDataset

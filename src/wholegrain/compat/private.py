@@ -30,7 +30,7 @@ _PLACES = (
     *("", "transforms", "sharding", "samplers", "constants", "multiprocessing", "sources"),
     *("experimental", "checkpoint", "checkpoint.handler", "python"),
     *("_graph.nodes", "_graph.nodes.read_ahead", "_graph.nodes.batch", "_graph.nodes.pack"),
-    *("_graph.prefetching", "_graph.interleave_iterator"),
+    *("_graph.prefetching", "_graph.nodes.interleave"),
     *("_loader.data_loader", "_packing.packed_batch", "_core.config"),
     *("sources.tfrecord_iter", "sources.parquet_iter", "sources._tfrecord_reader"),
     *("_observe.summary", "_core.tracebacks", "compat.helpers"),

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from wholegrain._core.difference import show
-from wholegrain._core.types import T
+from wholegrain._core.errors import takes_place
+from wholegrain._core.tracebacks import keep_user_frames
+from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count
 from wholegrain._graph import run
-from wholegrain._graph.interleave_iterator import InterleaveDatasetIterator
+from wholegrain._engine.waiting import Probe
 from wholegrain._graph.iter_dataset import IterDataset
-from wholegrain._graph.iterator import DatasetIterator, run_ahead
+from wholegrain._graph.iterator import (
+    DatasetIterator,
+    StageIterator,
+    check_state_of,
+    closed_error,
+    run_ahead,
+)
 from wholegrain._graph.kinds import AnyDataset, IterNode
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._observe import outline
+from wholegrain._graph.open_ahead import OpenAhead, close_all
+from wholegrain._state import interleave
 from wholegrain._state.spec import CheckpointSpec
+from wholegrain._state.validate import copy_state
 
 
 class InterleaveIterDataset(IterNode[T]):
@@ -138,3 +150,321 @@ def _check_datasets(datasets: Any) -> None:
                 f"`InterleaveIterDataset` takes datasets, but one of them is {show(dataset)}."
                 " `MapDataset.source(...)` makes a dataset of a list or a source."
             )
+
+
+class InterleaveDatasetIterator(StageIterator[T]):
+    """A position in each open dataset, and the place in the cycle.
+
+    A place in the cycle ("slot") holds an iterator, or the last state of one that has ended.
+    """
+
+    def __init__(self, dataset: InterleaveIterDataset[T], context: run.RunContext) -> None:
+        super().__init__()
+        self._dataset = dataset
+        self._context = context
+        self._num_datasets = len(dataset.datasets)
+        self._cycle_length = dataset.cycle_length
+        self._closed = False
+        self._closed_state: State | None = None
+        self._ahead = dataset.always_runs_ahead
+        self._num_open_ahead, num_threads = dataset.make_ahead
+        self._opener: OpenAhead[T] = OpenAhead(
+            lambda number: dataset.open_dataset(number, context), num_threads
+        )
+        # Open, but in no slot: `set_state` takes from here what is open already.
+        self._idle: dict[int, DatasetIterator[T]] = {}
+        self._clear()
+
+    def _clear(self) -> None:
+        self._probe = Probe()
+        self._running = False  # Whether threads or workers have been started.
+        self._slots: list[DatasetIterator[T] | None] = [None] * self._cycle_length
+        self._numbers: list[int] = []  # Which dataset each slot has, or had last.
+        self._last_states: list[State | None] = [None] * self._cycle_length
+        self._next_slot = 0
+        self._next_dataset = 0
+        self._future_states: dict[int, State] = {}
+        self._ended_datasets: set[int] = set()  # Not to be opened, because they are at an end.
+
+    def __next__(self) -> T:
+        try:
+            slots = self._slots
+            while True:
+                slot = self._next_slot
+                iterator = slots[slot] if slots else None
+                if iterator is not None:
+                    try:
+                        probed = self._probe.due()
+                        element = self._probe_next(iterator) if probed else next(iterator)
+                    except StopIteration:
+                        self._end_slot(slot)
+                        self._next_slot = (slot + 1) % self._cycle_length
+                        continue
+                    except Exception as error:
+                        if takes_place(error):
+                            self._next_slot = (slot + 1) % self._cycle_length
+                        raise
+                    slot += 1
+                    self._next_slot = slot if slot < self._cycle_length else 0
+                    return element
+                if self._closed:
+                    raise closed_error()
+                if self._ahead and not self._running:
+                    with self._context.observed.starting():
+                        self.start_prefetch()
+                elif self._next_dataset < self._num_datasets:
+                    self._fill_slot(slot)
+                elif all(it is None for it in slots):
+                    raise StopIteration
+                else:
+                    self._next_slot = (slot + 1) % self._cycle_length
+        except Exception as error:
+            keep_user_frames(error)
+            raise
+
+    def _probe_next(self, iterator: DatasetIterator[T]) -> T:
+        """Take an element and see whether that had to wait."""
+        if self._ahead:
+            if not self._running:
+                self.start_prefetch()
+            return next(iterator)
+        self._probe.begin()
+        element = next(iterator)
+        if self._probe.waited():
+            self._ahead = self._running = True
+            self._slots[:] = [it if it is None else self._started(it) for it in self._slots]
+        return element
+
+    def _started(self, iterator: DatasetIterator[T]) -> DatasetIterator[T]:
+        """Return the iterator run ahead, if that is wanted; and started, if the rest is."""
+        if self._ahead:
+            iterator = self._dataset.run_ahead(iterator)
+            if self._running:
+                iterator.start_prefetch()
+        return iterator
+
+    def _end_slot(self, slot: int) -> None:
+        iterator = self._slots[slot]
+        if iterator is not None:
+            self._last_states[slot] = iterator.get_state()
+            iterator.close()
+            self._slots[slot] = None
+
+    def _fill_slot(self, slot: int) -> None:
+        """Open the next dataset that there is in a slot."""
+        while self._next_dataset < self._num_datasets:
+            number = self._next_dataset
+            self._next_dataset += 1
+            if number in self._ended_datasets:
+                continue
+            iterator = self._opener.open(number)
+            if iterator is None:
+                continue
+            state = self._future_states.pop(number, None)
+            if state is not None:
+                iterator.set_state(state)
+            if slot < len(self._numbers):
+                self._numbers[slot] = number
+            else:
+                self._numbers.append(number)
+            self._last_states[slot] = None
+            # First as it is: if it cannot be started now, it is read and started later.
+            self._slots[slot] = iterator
+            self._slots[slot] = self._started(iterator)
+            if self._closed:  # By another thread, which may have missed this slot.
+                self._drop()
+                raise closed_error()
+            if self._running:
+                last = min(self._next_dataset + self._num_open_ahead, self._num_datasets)
+                ahead = set(range(self._next_dataset, last)) - self._ended_datasets
+                self._opener.start(sorted(ahead))
+            return
+
+    def _fill_slots(self) -> None:
+        """Open datasets in the slots that never had one."""
+        for slot in range(len(self._numbers), self._cycle_length):
+            self._fill_slot(slot)
+
+    def start_prefetch(self) -> None:
+        if self._closed:
+            raise closed_error()
+        if self._running:
+            return
+        self._fill_slots()
+        if not self._ahead:
+            self._ahead = True
+            self._slots[:] = [it if it is None else self._started(it) for it in self._slots]
+        self._running = True
+        for iterator in self._slots:
+            if iterator is not None:
+                iterator.start_prefetch()
+
+    def get_state(self) -> State:
+        if self._closed_state is not None:
+            return copy_state(self._closed_state)  # type: ignore[no-any-return]
+        if len(self._numbers) < self._cycle_length:
+            self._fill_slots()
+        return self._state()
+
+    def _state(self) -> State:
+        """Return the state; slots without a number have not been opened yet."""
+        states: list[State | None] = []
+        exhausted = [0] * self._cycle_length  # Those whose dataset has ended, and no other follows.
+        none_left = self._next_dataset >= self._num_datasets
+        # Neither a comprehension nor `None in slots`: each is a call or two more for a state.
+        for iterator in self._slots:
+            if iterator is None:
+                slot = len(states)
+                exhausted[slot] = int(none_left or slot < len(self._numbers))
+                states.append(copy_state(self._last_states[slot]))
+            else:
+                states.append(iterator.get_state())
+        future_states, ended = self._future_states, self._ended_datasets
+        return interleave.interleave_state(
+            self._next_slot,
+            self._next_dataset,
+            self._numbers.copy(),
+            states,
+            exhausted,
+            copy_state(future_states) if future_states else None,
+            sorted(ended) if ended and max(ended) >= self._next_dataset else None,
+        )
+
+    def check_state(self, state: State) -> None:
+        numbers, states = interleave.checked(state, self, self._num_datasets, self._cycle_length)
+        in_use = dict(zip(self._numbers, self._slots, strict=False))
+        for number, slot_state in zip(numbers, states, strict=False):
+            if (iterator := in_use.get(number)) is not None and slot_state is not None:
+                check_state_of(iterator, slot_state)
+
+    def set_state(self, state: State) -> None:
+        self.check_state(state)
+        self.go_to(state)  # Which goes back by itself, and need not open anything for that.
+
+    def go_to(self, state: State) -> None:
+        if self._closed:
+            raise closed_error()
+        before = self._state() if self._numbers else None
+        self._set_aside()
+        try:
+            self._move_to(state)
+        except Exception:
+            self._set_aside()
+            self._clear()
+            if before is not None:
+                self._move_to(before)
+            raise
+        finally:
+            self._close_idle()
+            self._opener.drop()
+
+    def _set_aside(self) -> None:
+        """Take the iterators out of their slots, but keep them open."""
+        for number, iterator in zip(self._numbers, self._slots, strict=False):
+            if iterator is not None:
+                self._idle[number] = iterator
+
+    def _close_idle(self) -> None:
+        """Close what is open and not needed."""
+        idle, self._idle = self._idle, {}
+        close_all(idle.values())
+
+    def _move_to(self, state: State) -> None:
+        self._clear()
+        cycle = interleave.parsed(state)
+        self._next_slot, self._next_dataset = cycle.next_slot, cycle.next_dataset
+        self._numbers = cycle.numbers
+        self._future_states = cycle.future_states
+        self._ended_datasets = cycle.ended_datasets
+        for slot, (number, slot_state, has_ended) in enumerate(cycle.slots):
+            if has_ended or slot_state is None:
+                self._last_states[slot] = copy_state(slot_state)
+                continue
+            iterator = self._idle.pop(number, None)
+            if iterator is None:
+                iterator = self._opener.open(number)
+            self._slots[slot] = iterator
+            if iterator is not None:
+                # Not by `check_state`, if it was not open.
+                iterator.set_state(slot_state)
+                self._slots[slot] = self._started(iterator)
+
+    def progress(self) -> Any:
+        return self._next_slot, [None if it is None else it.progress() for it in self._slots]
+
+    def get_shard_states(self) -> list[State]:
+        """Return for each dataset whether it has ended, and its state."""
+        shards = interleave.states_of_datasets(self.get_state(), self._num_datasets)
+        for number, shard in enumerate(shards):
+            if shard["state"] is None:
+                shard["state"] = self._ask_another(number, None, lambda it: it.get_state())
+        return shards
+
+    def set_shard_states(self, shard_states: Sequence[Mapping[str, Any]]) -> None:
+        """Go to where each dataset has the given state."""
+        self.set_state(interleave.state_from_datasets(shard_states, self._cycle_length))
+
+    def _ask_another(
+        self, number: int, state: State | None, question: Callable[[DatasetIterator[T]], Any]
+    ) -> Any:
+        """Ask an iterator of its own of a dataset; None if the dataset is missing."""
+        iterator = self._dataset.open_dataset(number, self._context)
+        if iterator is None:
+            return None
+        with contextlib.closing(iterator):
+            if state is not None:
+                iterator.set_state(state)
+            return question(iterator)
+
+    def _get_next_index(self) -> int:
+        self._check_one_dataset()
+        state = self.get_state()["iterators_in_use_states"][0]
+        if self._slots[0] is not None:
+            return self._slots[0]._get_next_index()
+        # It has ended or is closed: another iterator knows how far it came.
+        return self._ask_another(0, state, lambda it: it._get_next_index()) or 0
+
+    def _set_next_index(self, index: int) -> None:
+        self._check_one_dataset()
+        if self._closed:
+            raise closed_error()
+        if self._slots[0] is None:
+            self._next_dataset = 0
+            self._fill_slot(0)
+        if self._slots[0] is not None:
+            self._slots[0]._set_next_index(index)
+
+    def _check_one_dataset(self) -> None:
+        if self._num_datasets != 1:
+            raise NotImplementedError(
+                f"{self} cannot say how many elements it produced: the datasets may end at"
+                " different times."
+            )
+
+    def _drop(self) -> None:
+        """Close all that is open, or being opened."""
+        with contextlib.ExitStack() as stack:  # If one of them raises, the others are closed too.
+            stack.callback(self._opener.drop)
+            stack.callback(self._close_idle)
+            stack.callback(close_all, [it for it in self._slots if it is not None])
+            self._slots[:] = [None] * self._cycle_length
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        with contextlib.suppress(Exception):  # It may have been interrupted at any point.
+            self._closed_state = self._state()
+        self._closed = True
+        self._opener.close()
+        self._drop()
+
+    def __del__(self) -> None:
+        opener = getattr(self, "_opener", None)
+        if opener is not None and opener.has_threads:
+            self.close()
+
+    def __str__(self) -> str:
+        return (
+            f"InterleaveDatasetIterator([{self._num_datasets} datasets],"
+            f" cycle_length={self._cycle_length})"
+        )
