@@ -1,6 +1,7 @@
 """A run takes chunks of elements: what is seen of it is as if it took one at a time."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ class _Calls:
         return x
 
 
-_PIPELINES = {
+_PIPELINES: dict[str, Callable[[], Any]] = {
     "range": _in_order,
     "map": lambda: _in_order().map(lambda x: x + 1),
     "filter": lambda: _in_order().filter(lambda x: x % 5 in (0, 1)),
