@@ -1,1 +1,1 @@
-"""Watching a pipeline from outside: knows the graph, and nothing here exists unless asked for."""
+"""Where the time of a run goes: knows what stages declare and note, not dataset classes."""

@@ -304,10 +304,11 @@ class Observed:
             if catch_up is not None:
                 catch_up()
         consumer = self.consumer
-        factor = self.sampler.factor(consumer.left_at, self._handed_out())
+        seen = consumer.measured_wait + consumer.loop
+        factor, more = self.sampler.factors(consumer.left_at, self._handed_out(), seen)
         with self.lock:
             stages = {place: copy.copy(times) for place, times in list(self.stages.items())}
-        extrapolate(stages, factor, list(self.reads.items()))
+        extrapolate(stages, factor, more, list(self.reads.items()))
         return {
             "wait": consumer.wait(factor),
             "measured_wait": consumer.measured_wait,

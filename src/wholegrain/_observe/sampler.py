@@ -40,13 +40,12 @@ class Sampler:
         self.mode = ALWAYS if always else OFF
         self.seen = 0.0
         self._calls = self._steps = self._slow_steps = 0
-        self._consider_at = _FEW_CALLS
         self._windows = 0
         self._since = 0.0  # When they were last switched on or off.
         self._on_again = 0.0
         self._seconds_on = self._seconds_off = 0.0
         self._switched_at = self._seen_at = 0  # After so many elements.
-        self._elements_on = 0
+        self._elements_on = self._elements_off = 0
 
     def switch(self, mode: str, now: float, count: int) -> None:
         """Change the mode; `count` elements were handed out so far."""
@@ -55,10 +54,10 @@ class Sampler:
             self._elements_on += count - self._switched_at
         elif self._since:
             self._seconds_off += now - self._since
+            self._elements_off += count - self._switched_at
         self.mode = mode
         self._windows += mode == NOW_AND_THEN
         self._calls = self._steps = self._slow_steps = 0
-        self._consider_at = _FEW_CALLS
         self._since, self._switched_at = now, count
         self.saw(now, count)
 
@@ -69,7 +68,7 @@ class Sampler:
     def forget(self, now: float, count: int) -> None:
         """Begin again to count: the start-up is over."""
         self._seconds_on = self._seconds_off = 0.0
-        self._elements_on = 0
+        self._elements_on = self._elements_off = 0
         self._switched_at = count
         if self._since:
             self._since = now
@@ -100,9 +99,8 @@ class Sampler:
         """
         self._steps += 1
         self._slow_steps += seconds > _SLOW_S * calls
-        if self._always or self._calls < self._consider_at:
+        if self._always or self._calls < _FEW_CALLS:
             return self.mode
-        self._consider_at = self._calls + _FEW_CALLS
         is_slow = self._slow_steps > 0.7 * self._steps
         if is_slow and self._steps < _FEW_STEPS:
             return self.mode
@@ -111,7 +109,6 @@ class Sampler:
         if self._calls > _MANY_CALLS:
             if is_slow:  # Begin to count anew, so that a change is noticed.
                 self._calls = self._steps = self._slow_steps = 0
-                self._consider_at = _FEW_CALLS
                 return ALWAYS
             return OFF
         return self.mode
@@ -127,22 +124,28 @@ class Sampler:
         cost = calls * _CLOCK_S + 2 * switching
         self._on_again = now + cost / _SHARE * (1 + self._windows)
 
-    def factor(self, last: float, count: int) -> float:
-        """Return how many times longer the run was than clocks were on.
+    def factors(self, last: float, count: int, seen: float) -> tuple[float, float]:
+        """Return how many times as much time, and as many elements, there were as clocks saw.
 
         Args:
             last: When the consumer was last seen.
             count: How many elements it has had.
+            seen: How many of its seconds clocks saw. A window begins and ends in the middle of an
+                element, so it is longer than what was seen in it.
         """
         on, off = self._seconds_on, self._seconds_off
-        elements = self._elements_on
+        elements_on, elements_off = self._elements_on, self._elements_off
         last = max(last, self.seen, self._since)
         if self.mode != OFF:
             on += last - self._since
-            elements += count - self._switched_at
+            elements_on += count - self._switched_at
         elif self._since:
             off += last - self._since
-            if elements:  # Since then it went on as quickly as under clocks.
-                more = max(0, count - self._seen_at) * on / elements
+            elements_off += count - self._switched_at
+            if elements_on:  # Since then it went on as quickly as under clocks.
+                more = max(0, count - self._seen_at) * on / elements_on
                 off += min(more, time.perf_counter() - last)
-        return 1 + off / on if on and off else 1.0
+        if not on or not off:
+            return 1.0, 1.0
+        seconds = (on + off) / (seen if 0.1 * on < seen < on else on)
+        return seconds, 1 + elements_off / elements_on if elements_on else seconds

@@ -54,20 +54,24 @@ class Reads:
 
 
 def extrapolate(
-    stages: Mapping[str, Times], factor: float, reads: Iterable[tuple[str, Reads]]
+    stages: Mapping[str, Times],
+    factor: float,
+    more_elements: float,
+    reads: Iterable[tuple[str, Reads]],
 ) -> None:
     """Have what was seen for a part of the time stand for the whole of it.
 
     Args:
         stages: What was seen of each stage, by its id.
-        factor: How many times longer the run was than clocks were on.
+        factor: How many times as long the run was as what clocks saw.
+        more_elements: How many times as many elements there were.
         reads: The MapDatasets that were read, by their ids.
     """
     for times in stages.values():
         if times.clocked:
             times.own *= factor
             times.computing = times.own * times.busy
-            times.elements = times.elements * factor + times.first_elements
+            times.elements = times.elements * more_elements + times.first_elements
     for top, read in reads:
         more = 1 + read.pending / read.noted if read.noted else 1.0
         for place, times in stages.items():
