@@ -13,11 +13,11 @@ from typing import Any, Literal
 import numpy as np
 
 from wholegrain._graph.auto_prefetch import set_worker_count
-from wholegrain._graph.checks import assert_equal
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._workers.backend import Backend, WorkerHandle, WorkerSpec, resolve
 from wholegrain.options import MultiprocessingOptions
+from wholegrain.testing.checks import assert_equal
 
 _LENGTH = 40
 _PATIENCE_S = 20.0

@@ -8,11 +8,9 @@ from typing import Any
 
 from wholegrain._core.difference import show
 from wholegrain._core.errors import takes_place
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count
 from wholegrain._graph import run
-from wholegrain._engine.waiting import Probe
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import (
     DatasetIterator,
@@ -23,8 +21,9 @@ from wholegrain._graph.iterator import (
 )
 from wholegrain._graph.kinds import AnyDataset, IterNode
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._observe import outline
 from wholegrain._graph.open_ahead import OpenAhead, close_all
+from wholegrain._observe import outline
+from wholegrain._read.waiting import Probe
 from wholegrain._state import interleave
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import copy_state
@@ -187,40 +186,36 @@ class InterleaveDatasetIterator(StageIterator[T]):
         self._ended_datasets: set[int] = set()  # Not to be opened, because they are at an end.
 
     def __next__(self) -> T:
-        try:
-            slots = self._slots
-            while True:
-                slot = self._next_slot
-                iterator = slots[slot] if slots else None
-                if iterator is not None:
-                    try:
-                        probed = self._probe.due()
-                        element = self._probe_next(iterator) if probed else next(iterator)
-                    except StopIteration:
-                        self._end_slot(slot)
-                        self._next_slot = (slot + 1) % self._cycle_length
-                        continue
-                    except Exception as error:
-                        if takes_place(error):
-                            self._next_slot = (slot + 1) % self._cycle_length
-                        raise
-                    slot += 1
-                    self._next_slot = slot if slot < self._cycle_length else 0
-                    return element
-                if self._closed:
-                    raise closed_error()
-                if self._ahead and not self._running:
-                    with self._context.observed.starting():
-                        self.start_prefetch()
-                elif self._next_dataset < self._num_datasets:
-                    self._fill_slot(slot)
-                elif all(it is None for it in slots):
-                    raise StopIteration
-                else:
+        slots = self._slots
+        while True:
+            slot = self._next_slot
+            iterator = slots[slot] if slots else None
+            if iterator is not None:
+                try:
+                    probed = self._probe.due()
+                    element = self._probe_next(iterator) if probed else next(iterator)
+                except StopIteration:
+                    self._end_slot(slot)
                     self._next_slot = (slot + 1) % self._cycle_length
-        except Exception as error:
-            keep_user_frames(error)
-            raise
+                    continue
+                except Exception as error:
+                    if takes_place(error):
+                        self._next_slot = (slot + 1) % self._cycle_length
+                    raise
+                slot += 1
+                self._next_slot = slot if slot < self._cycle_length else 0
+                return element
+            if self._closed:
+                raise closed_error()
+            if self._ahead and not self._running:
+                with self._context.observed.starting():
+                    self.start_prefetch()
+            elif self._next_dataset < self._num_datasets:
+                self._fill_slot(slot)
+            elif all(it is None for it in slots):
+                raise StopIteration
+            else:
+                self._next_slot = (slot + 1) % self._cycle_length
 
     def _probe_next(self, iterator: DatasetIterator[T]) -> T:
         """Take an element and see whether that had to wait."""
@@ -388,6 +383,14 @@ class InterleaveDatasetIterator(StageIterator[T]):
                 # Not by `check_state`, if it was not open.
                 iterator.set_state(slot_state)
                 self._slots[slot] = self._started(iterator)
+
+    def tell_report(self) -> None:
+        for iterator in [*self._slots, *self._idle.values()]:
+            if iterator is not None:
+                iterator.tell_report()
+
+    def link(self, change: Callable[[Any], Any]) -> None:
+        self._slots[:] = [None if it is None else change(it) for it in self._slots]
 
     def progress(self) -> Any:
         return self._next_slot, [None if it is None else it.progress() for it in self._slots]
