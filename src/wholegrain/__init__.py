@@ -1,4 +1,4 @@
-"""Feeds data to machine-learning training: Grain's API, exact to the bit, many times faster.
+"""Data loading for machine-learning training: Grain's API, bit for bit, many times faster.
 
 Example:
     >>> import wholegrain as grain
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __version_info__ = tuple(int(part) for part in __version__.split("."))
 
-# Imported when first used, so that a program only waits for what it needs.
+# Imported when first used, so that a program only pays for the imports that it needs.
 _MODULES = (
     "checkpoint",
     "constants",
@@ -69,7 +69,7 @@ _NAMES = {
     "Record": "wholegrain.record",
     "RecordMetadata": "wholegrain.record",
 }
-# Names of `wholegrain.python` that documents about Grain use with the short import too.
+# Names of `wholegrain.python` that Grain's documentation also uses with `import grain`.
 _FLAT_NAMES = (
     "Batch",
     "BatchTransform",
@@ -91,5 +91,5 @@ def __dir__() -> list[str]:
 if os.environ.get("ENABLE_PYGRAIN_PROMETHEUS_TELEMETRY", "").lower() == "true":
     importlib.import_module("wholegrain._observe.prometheus").start()
 
-# Keras asks Grain about datasets of this package, for their names: it is told, once it is imported.
+# Keras takes classes of this package for Grain's because of their module names: see keras_hook.
 _keras_hook.watch()
