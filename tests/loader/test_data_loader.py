@@ -300,7 +300,7 @@ def test_an_endless_sampler_without_a_length_works() -> None:
 
 
 def test_a_sampler_without_shard_options_needs_those_of_the_loader() -> None:
-    with pytest.raises(ValueError, match=r"_Custom does not define which shard.*shard_options=NoSharding\(\)"):
+    with pytest.raises(ValueError, match=r"_Custom does not define.*shard_options=NoSharding\(\)"):
         _loader(range(5), sampler=_Custom(5))
     loader = _loader(range(5), sampler=_Custom(5), shard_options=ShardOptions(1, 2))
     assert list(loader) == [1, 3]

@@ -21,7 +21,7 @@ from wholegrain.python import (
 )
 from wholegrain.samplers import SequentialSampler
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*` is deprecated. Use `transforms:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated. Use `transforms:DeprecationWarning")
 
 
 def _records(*data: Any) -> Iterator[Record[Any]]:

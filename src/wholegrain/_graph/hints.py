@@ -73,7 +73,7 @@ _HINTS: dict[str, dict[str, str]] = {
 }
 
 NO_INDEX = (
-    "An IterDataset has no indices: it returns elements in order, `next(iter(ds))`."
+    "An IterDataset has no elements by index: it returns them in order, `next(iter(ds))`."
     " Use `ds[index]` and `ds[start:stop]` before `to_iter_dataset()`."
 )
 
