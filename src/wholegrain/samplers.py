@@ -161,10 +161,10 @@ class IndexSampler(_BuiltInSampler):
         self._seed = seed
         self._count = shard_options.shard_count
         if isinstance(shard_options, NoSharding):
-            self._first, behind = 0, self._num_records
+            self._first, stop = 0, self._num_records
         else:
-            self._first, behind = even_split(self._num_records, shard_options)
-        self._length = behind - self._first
+            self._first, stop = even_split(self._num_records, shard_options)
+        self._length = stop - self._first
         if num_epochs is None:
             self._max_index = None
         else:

@@ -112,7 +112,7 @@ def _forgets_to_return(element: int) -> Any:
             "Map.*_forgets_to_return.*returned None",
         ),
         (R(7).shuffle(seed=1).repeat().map(_forgets_to_return)[::3], "There is no filter"),
-        (R(10).repeat().filter(lambda _: False), "what the filter should do .FilterMapDataset"),
+        (R(10).repeat().filter(lambda _: False), "Check that the filter .FilterMapDataset"),
         (R(10).repeat().to_iter_dataset().filter(lambda _: False), "FilterDatasetIterator"),
         (
             R(10).repeat().to_iter_dataset().filter(lambda _: False).batch(2),

@@ -49,7 +49,7 @@ _ENDINGS = {
     "npz": Format.NPY,
 }
 # "train.array_record-00000-of-00004" is a name that TFDS gives, "train-00000-of-00004.bagz" one
-# of Bagz; "train@4.parquet" and "train.parquet@4" stand for such files.
+# of Bagz; "train@4.parquet" and "train.parquet@4" expand to such files.
 _NAME = re.compile(r".*\.(?P<ending>[a-z_]+)(?:-\d+-of-\d+|@(?:\d+|\*))?", re.IGNORECASE)
 _RIEGELI = bytes.fromhex("83af70d10d884a3f")  # the container of ArrayRecord
 # Files next to the shards of a dataset that are not shards.

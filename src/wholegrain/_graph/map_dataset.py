@@ -114,7 +114,7 @@ class MapDataset(outline.Shown, Generic[T_co], metaclass=_MapDatasetFactories):
     index; iteration skips it.
 
     Datasets are immutable: each transformation returns a new one. Nothing is read until an
-    element is asked for.
+    element is requested.
 
     A subclass has to define `__len__` and `__getitem__(index)`.
 

@@ -210,13 +210,13 @@ class ConcatenatedRow:
                 cuts[f] = cut
         rest: Piece | None = None
         if cuts is not piece.stops:
-            behind = [
+            rest_starts = [
                 start if cells.feature.is_meta else cut
                 for cells, start, cut in zip(self._cells, starts, cuts, strict=True)
             ]
-            if behind == starts:
+            if rest_starts == starts:
                 return piece
-            rest = Piece(piece.sequences, behind, piece.stops, piece.origin, False)
+            rest = Piece(piece.sequences, rest_starts, piece.stops, piece.origin, False)
         self.num_pieces += 1
         for f, cells in enumerate(self._cells):
             cells.append(piece.sequences[f], starts[f], cuts[f])

@@ -99,7 +99,7 @@ def load_plan(destination: str) -> Plan | None:
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput(
             f"The plan {str(path)!r} cannot be read ({error}). With --force the conversion starts"
-            " anew."
+            " again."
         ) from error
 
 
