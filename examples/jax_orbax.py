@@ -1,7 +1,7 @@
 """A small JAX training loop whose model and data are saved together with Orbax.
 
-Trains once without interruption, once with a stop half-way, and compares the weights: they are
-equal to the bit, because the second run sees exactly the batches that the first one saw.
+It trains once without interruption and once with a stop halfway, and compares the weights. They are
+equal bit for bit, because the second run reads exactly the batches that the first one read.
 
     pip install 'wholegrain[orbax]'
     python examples/jax_orbax.py
@@ -22,14 +22,14 @@ from wholegrain.checkpoint import CheckpointRestore, CheckpointSave
 BATCH_SIZE = 64
 NUM_STEPS = 300
 SAVE_EVERY = 50
-STOP_AT = 170  # what was learnt after step 150 is lost, and learnt again
+STOP_AT = 170  # the steps after the checkpoint at step 150 are lost and repeated
 
 
-# The data: points on two spirals, and which of the two each is on.
+# The data: points on two spirals, labelled with their spiral.
 
 
 def read_point(index: int) -> dict[str, Any]:
-    """Return a point and its spiral."""
+    """Return a point and the number of its spiral."""
     spiral = index % 2
     angle = 0.5 + index / 1500
     point = angle * np.array([np.cos(angle + np.pi * spiral), np.sin(angle + np.pi * spiral)])
@@ -43,7 +43,7 @@ def jitter(element: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
 
 
 def pipeline() -> wg.IterDataset[Any]:
-    """Return the batches of this process, without end."""
+    """Return the infinite stream of batches for this process."""
     shard = wg.sharding.ShardByJaxProcess()
     return (
         wg.MapDataset.range(4000)[shard.shard_index :: shard.shard_count]
@@ -82,7 +82,7 @@ def loss_of(weights: dict[str, jax.Array], batch: dict[str, Any]) -> jax.Array:
 def train_step(
     weights: dict[str, jax.Array], batch: dict[str, Any]
 ) -> tuple[dict[str, jax.Array], jax.Array]:
-    """Return better weights, and the loss before."""
+    """Return updated weights, and the loss before the update."""
     loss, gradients = jax.value_and_grad(loss_of)(weights, batch)
     return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients), loss
 
@@ -104,12 +104,12 @@ def train(directory: Path, stop_at: int = NUM_STEPS) -> dict[str, jax.Array]:
                 ),
             )
             step, weights = latest, restored["weights"]
-            print(f"  goes on behind step {step}")
+            print(f"  resumes after step {step}")
         while step < stop_at:
             weights, loss = train_step(weights, next(it))
             step += 1
             if step % SAVE_EVERY == 0:
-                # Both parts are as of now, also if they are written in the background.
+                # Both parts are captured now, even if they are written in the background.
                 manager.save(
                     step,
                     args=ocp.args.Composite(
@@ -121,7 +121,7 @@ def train(directory: Path, stop_at: int = NUM_STEPS) -> dict[str, jax.Array]:
 
 
 def main() -> None:
-    """Train in two ways, and compare."""
+    """Train with and without an interruption, and compare."""
     with tempfile.TemporaryDirectory() as folder:
         print("Without interruption:")
         expected = train(Path(folder, "whole"))
@@ -130,7 +130,7 @@ def main() -> None:
         print("Started again:")
         weights = train(Path(folder, "stopped"))
     same = all(bool((weights[name] == expected[name]).all()) for name in expected)
-    print("The weights are equal to the bit." if same else "The weights differ.")
+    print("The weights are equal bit for bit." if same else "The weights differ.")
     if not same:
         raise SystemExit(1)
 

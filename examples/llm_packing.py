@@ -1,8 +1,8 @@
-"""Data for pretraining a language model: two corpora, mixed by weight, packed into rows.
+"""Data for pretraining a language model: two corpora are mixed by weight and packed into rows.
 
     python examples/llm_packing.py
 
-Texts are made up, and tokens are bytes. A real program reads tokens from files: see
+The texts are generated, and the tokens are bytes. A real program reads tokens from files: see
 `wholegrain.sources`.
 """
 
@@ -16,11 +16,11 @@ from wholegrain import experimental
 
 ROW = 256  # tokens
 BATCH_SIZE = 8
-BOS, OFFSET = 1, 2  # 0 is padding, 1 begins a document, then bytes
+BOS, OFFSET = 1, 2  # 0 is padding, 1 starts a document, and byte b is token b + 2
 
 
 def make_corpus(words: list[str], count: int, seed: int) -> list[str]:
-    """Return documents of very different lengths."""
+    """Return documents of widely varying lengths."""
     rng = np.random.default_rng(seed)
     lengths = rng.lognormal(2.5, 0.8, count).astype(int) + 1
     return [" ".join(rng.choice(words, length)) for length in lengths]
@@ -33,13 +33,13 @@ def tokenize(text: str) -> np.ndarray:
 
 
 def to_features(tokens: np.ndarray) -> dict[str, np.ndarray]:
-    """Return what a model sees and what it has to predict."""
+    """Return the inputs of a model and the targets that it has to predict."""
     tokens = tokens[: ROW + 1]
     return {"inputs": tokens[:-1], "targets": tokens[1:]}
 
 
 def pipeline() -> wg.IterDataset[Any]:
-    """Return batches of packed rows, without end."""
+    """Return an infinite stream of batches of packed rows."""
     poems = make_corpus(["barley", "moon", "field", "slow", "the", "of"], 500, seed=1)
     manuals = make_corpus(["press", "button", "valve", "open", "then", "release"], 3000, seed=2)
     corpora = [
@@ -57,13 +57,13 @@ def pipeline() -> wg.IterDataset[Any]:
 
 
 def attention_mask(segment_ids: np.ndarray) -> np.ndarray:
-    """Return who may look at whom: back, and within the same document."""
+    """Return a causal mask that also restricts attention to the same document."""
     same = segment_ids[:, :, None] == segment_ids[:, None, :]
     return same & (segment_ids[:, :, None] > 0) & np.tri(segment_ids.shape[1], dtype=bool)
 
 
 def main() -> None:
-    """Look at some batches, and go on from the middle."""
+    """Print some batches, and resume from the middle."""
     ds = pipeline()
     it = iter(ds)
     batch = next(it)
@@ -80,7 +80,7 @@ def main() -> None:
     segments = [next(it)["inputs_segment_ids"] for _ in range(50)]
     filled = np.mean([(ids > 0).mean() for ids in segments])
     documents = np.mean([ids.max(axis=1).mean() for ids in segments])
-    print(f"{filled:.1%} of the tokens are no padding; {documents:.1f} documents in a row")
+    print(f"{filled:.1%} of the tokens are not padding; {documents:.1f} documents per row")
 
     state = json.dumps(it.get_state())
     expected = [next(it) for _ in range(5)]

@@ -1,6 +1,6 @@
 """A PyTorch training loop on batches from worker processes, stopped and started again.
 
-Every loss of the interrupted run is that of the whole one.
+Every loss of the interrupted run equals that of the uninterrupted one.
 
 pip install wholegrain torch
 python examples/pytorch_loop.py
@@ -21,30 +21,30 @@ STOP_AT = 80
 SIZE = 12  # pixels
 
 
-# The data: bars that stand or lie, somewhere, in noise.
+# The data: vertical or horizontal bars at different positions, with noise.
 
 
 def draw_bar(index: int) -> dict[str, Any]:
-    """Return an image and whether its bar stands."""
-    stands, place = index % 2, 1 + index // 2 % (SIZE - 2)
+    """Return an image, and 1 if its bar is vertical."""
+    vertical, column = index % 2, 1 + index // 2 % (SIZE - 2)
     image = np.zeros((SIZE, SIZE), np.float32)
-    image[:, place] = 1
-    return {"image": image if stands else image.T, "stands": np.int64(stands)}
+    image[:, column] = 1
+    return {"image": image if vertical else image.T, "vertical": np.int64(vertical)}
 
 
 def add_noise(element: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-    """Add noise that belongs to the element: the same in every run, with any number of workers."""
+    """Add noise that is the same for an element in every run, with any number of workers."""
     noise = rng.normal(0, 0.4, element["image"].shape).astype(np.float32)
     return {**element, "image": element["image"] + noise}
 
 
 def to_tensors(batch: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    """Share the memory of the arrays."""
+    """Return tensors that share the memory of the arrays."""
     return {name: torch.from_numpy(array) for name, array in batch.items()}
 
 
 def pipeline(num_workers: int = 2) -> wg.IterDataset[Any]:
-    """Return batches of tensors, without end."""
+    """Return an infinite stream of batches of tensors."""
     return (
         wg.MapDataset.range(2000)
         .seed(7)
@@ -55,7 +55,7 @@ def pipeline(num_workers: int = 2) -> wg.IterDataset[Any]:
         .batch(BATCH_SIZE)
         .to_iter_dataset()
         .mp_prefetch(wg.MultiprocessingOptions(num_workers, per_worker_buffer_size=4))
-        .map(to_tensors)  # here, not in a worker: arrays are what travels without a copy
+        .map(to_tensors)  # downstream of the workers, which pass arrays through shared memory
     )
 
 
@@ -63,7 +63,7 @@ def pipeline(num_workers: int = 2) -> wg.IterDataset[Any]:
 
 
 def train(checkpoint: Path, stop_at: int = NUM_STEPS) -> tuple[list[float], float]:
-    """Train from the checkpoint on, if there is one; return the losses and the share of hits."""
+    """Train, from the checkpoint if there is one; return the losses and the accuracy."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Flatten(),
@@ -80,19 +80,19 @@ def train(checkpoint: Path, stop_at: int = NUM_STEPS) -> tuple[list[float], floa
         optimizer.load_state_dict(saved["optimizer"])
         it.set_state(saved["data"])
         step = saved["step"]
-        print(f"  goes on behind step {step}")
+        print(f"  resumes after step {step}")
 
-    losses, hits = [], 0.0
+    losses, accuracy = [], 0.0
     while step < stop_at:
         batch = next(it)
         logits = model(batch["image"])
-        loss = torch.nn.functional.cross_entropy(logits, batch["stands"])
+        loss = torch.nn.functional.cross_entropy(logits, batch["vertical"])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         step += 1
         losses.append(loss.item())
-        hits = (logits.argmax(1) == batch["stands"]).float().mean().item()
+        accuracy = (logits.argmax(1) == batch["vertical"]).float().mean().item()
 
     torch.save(
         {
@@ -104,12 +104,12 @@ def train(checkpoint: Path, stop_at: int = NUM_STEPS) -> tuple[list[float], floa
         checkpoint,
     )
     it.close()
-    print(f"  step {step}: loss {losses[-1]:.3f}, {hits:.0%} right")
-    return losses, hits
+    print(f"  step {step}: loss {losses[-1]:.3f}, accuracy {accuracy:.0%}")
+    return losses, accuracy
 
 
 def main() -> None:
-    """Train in two ways, and compare."""
+    """Train with and without an interruption, and compare."""
     with tempfile.TemporaryDirectory() as folder:
         print("Without interruption:")
         expected, _ = train(Path(folder, "whole.pt"))

@@ -136,3 +136,14 @@ def test_figures_are_drawings_with_a_title_and_are_shown() -> None:
         drawing = ET.parse(figure).getroot()
         assert drawing.findtext("{http://www.w3.org/2000/svg}title")
         assert f"figures/{figure.name}" in texts
+
+
+def test_directions_in_a_pipeline_are_upstream_and_downstream() -> None:
+    # "behind" reads as upstream to some people and as downstream to others.
+    found = [
+        f"{_name(page)}:{number}: {line}"
+        for page in [_ROOT / "README.md", *_ROOT.glob("docs/**/*.md"), *_ROOT.glob("docs/**/*.svg")]
+        for number, line in enumerate(page.read_text().splitlines(), 1)
+        if re.search(r"\b(behind|in front of)\b", line, re.IGNORECASE)
+    ]
+    assert not found, "\n".join(found)

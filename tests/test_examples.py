@@ -42,8 +42,8 @@ def _losses(printed: str) -> list[tuple[int, float]]:
 
 def test_a_jax_run_that_was_stopped_ends_with_the_same_weights() -> None:
     printed = _printed("jax_orbax")
-    assert "goes on behind step 150" in printed
-    assert printed.endswith("The weights are equal to the bit.\n")
+    assert "resumes after step 150" in printed
+    assert printed.endswith("The weights are equal bit for bit.\n")
     losses = _losses(printed)
     whole, parts = losses[:6], losses[6:]
     assert whole == parts
@@ -52,14 +52,14 @@ def test_a_jax_run_that_was_stopped_ends_with_the_same_weights() -> None:
 
 def test_a_pytorch_run_that_was_stopped_has_the_same_losses() -> None:
     printed = _printed("pytorch_loop")
-    assert "goes on behind step 80" in printed
+    assert "resumes after step 80" in printed
     assert printed.endswith("The losses of all steps are equal.\n")
     assert _losses(printed)[0] == _losses(printed)[-1]
 
 
 def test_packed_rows_have_little_padding_and_resume() -> None:
     printed = _printed("llm_packing")
-    share = re.search(r"([\d.]+)% of the tokens are no padding", printed)
+    share = re.search(r"([\d.]+)% of the tokens are not padding", printed)
     assert share is not None
     assert float(share[1]) > 95
     assert "the same batches follow" in printed

@@ -1,4 +1,4 @@
-"""Feeds data to machine-learning training: Grain's API, exact to the bit, many times faster.
+"""Data loading for machine-learning training: Grain's API, bit for bit, many times faster.
 
 Example:
     >>> import wholegrain as grain
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __version_info__ = tuple(int(part) for part in __version__.split("."))
 
-# Imported when first used, so that a program only waits for what it needs.
+# Imported when first used, so that a program only pays for the imports that it needs.
 _MODULES = (
     "checkpoint",
     "constants",
@@ -68,7 +68,7 @@ _NAMES = {
     "Record": "wholegrain.record",
     "RecordMetadata": "wholegrain.record",
 }
-# Names of `wholegrain.python` that documents about Grain use with the short import too.
+# Names of `wholegrain.python` that Grain's documentation also uses with `import grain`.
 _FLAT_NAMES = (
     "Batch",
     "BatchTransform",
@@ -92,5 +92,5 @@ if os.environ.get("ENABLE_PYGRAIN_PROMETHEUS_TELEMETRY", "").lower() == "true":
 
     _prometheus.start()
 
-# Keras asks Grain about datasets of this package, for their names: it is told, once it is imported.
+# Keras takes classes of this package for Grain's because of their module names: see keras_hook.
 _keras_hook.watch()

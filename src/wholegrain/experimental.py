@@ -1,4 +1,4 @@
-"""Less common parts, under the names that Grain gives them."""
+"""Less common features, under Grain's names."""
 
 from wholegrain import transforms as _transforms
 from wholegrain._core.permute import index_shuffle as index_shuffle

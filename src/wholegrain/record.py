@@ -1,4 +1,4 @@
-"""A record on its way through a DataLoader: the data, and where it came from."""
+"""A record in a DataLoader: the data, and where it comes from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RecordMetadata:
 
     Args:
         index: The position in the sampler's stream over all shards and epochs.
-        record_key: The key by which the source knows the record.
+        record_key: The key of the record in the source.
         rng: The record's own random generator, if the sampler has a seed.
     """
 
@@ -25,7 +25,7 @@ class RecordMetadata:
     rng: np.random.Generator | None = None
 
     def remove_record_key(self) -> RecordMetadata:
-        """Return metadata for what is no longer one record of the source."""
+        """Return metadata for data that is no longer one record of the source."""
         if self.record_key is None:
             return self
         return dataclasses.replace(self, record_key=None)

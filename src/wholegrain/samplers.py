@@ -15,9 +15,9 @@ from wholegrain.sharding import NoSharding, ShardOptions, check_shard_options, e
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Says which record stands at each place of the stream of all shards and epochs.
+    """Defines which record is at each position of the stream of all shards and epochs.
 
-    A sampler is stateless: it is copied to every worker and asked from several threads.
+    A sampler is stateless: it is copied to every worker, and several threads call it.
     """
 
     def __getitem__(self, index: int) -> RecordMetadata:
@@ -26,13 +26,13 @@ class Sampler(Protocol):
 
 def record_rng(seed: int, index: int) -> np.random.Generator:
     """Return the random generator of the record at `index`."""
-    from wholegrain._core import philox  # Random numbers take a while to import.
+    from wholegrain._core import philox  # numpy's random numbers are slow to import.
 
     return philox.generator(seed + index)
 
 
 class _BuiltInSampler:
-    """What our samplers have in common. They also answer for many indices at once."""
+    """The common base of our samplers, which also compute many indices at once."""
 
     _num_records: int
     _shard_options: ShardOptions
@@ -55,20 +55,22 @@ class _BuiltInSampler:
         index = operator.index(index)
         if index < 0 or (self._max_index is not None and index >= self._max_index):
             if self._max_index == 0:
-                raise IndexError(f"This sampler has no record at {index}, nor any other.")
+                raise IndexError(f"This sampler has no records, but index {index} was requested.")
             last = "infinity" if self._max_index is None else self._max_index - 1
-            raise IndexError(f"This sampler has records from 0 to {last}, but not at {index}.")
+            raise IndexError(
+                f"This sampler has records at 0 to {last}, but index {index} was requested."
+            )
         rng = None if self._seed is None else record_rng(self._seed, index)
         return RecordMetadata(index=index, record_key=self.record_key(index), rng=rng)
 
     @property
     def seed(self) -> int | None:
-        """What the records' random generators follow from."""
+        """The seed of the records' random generators."""
         return self._seed
 
     @property
     def num_records(self) -> int:
-        """How many records of the source are read."""
+        """The number of records of the source that are read."""
         return self._num_records
 
     def record_key(self, index: int) -> int:
@@ -81,12 +83,12 @@ class _BuiltInSampler:
 
 
 class SequentialSampler(_BuiltInSampler):
-    """All records once, in the order of the source. Shards take turns.
+    """All records once, in the order of the source. Records are dealt to shards round-robin.
 
     Args:
-        num_records: How many records the source has.
+        num_records: The number of records in the source.
         shard_options: Which shard this is.
-        seed: What random maps follow from.
+        seed: The seed of random maps.
     """
 
     def __init__(
@@ -116,17 +118,17 @@ class SequentialSampler(_BuiltInSampler):
 
 
 class IndexSampler(_BuiltInSampler):
-    """Records shuffled, repeated and sharded.
+    """Records in shuffled order, repeated and sharded.
 
-    Each shard has a contiguous part of the records and shuffles within it, in each epoch
-    differently.
+    Each shard has a contiguous part of the records and shuffles within it, differently in each
+    epoch.
 
     Args:
-        num_records: How many records the source has.
+        num_records: The number of records in the source.
         shard_options: Which shard this is.
         shuffle: Whether the order is random.
-        num_epochs: How many times all records are read; forever by default.
-        seed: What the order and random maps follow from; needed for `shuffle`.
+        num_epochs: How often all records are read; infinitely often by default.
+        seed: The seed of the order and of random maps; required for `shuffle`.
     """
 
     def __init__(
@@ -159,10 +161,10 @@ class IndexSampler(_BuiltInSampler):
         self._seed = seed
         self._count = shard_options.shard_count
         if isinstance(shard_options, NoSharding):
-            self._first, behind = 0, self._num_records
+            self._first, stop = 0, self._num_records
         else:
-            self._first, behind = even_split(self._num_records, shard_options)
-        self._length = behind - self._first
+            self._first, stop = even_split(self._num_records, shard_options)
+        self._length = stop - self._first
         if num_epochs is None:
             self._max_index = None
         else:
@@ -172,7 +174,7 @@ class IndexSampler(_BuiltInSampler):
 
     @property
     def shard_is_empty(self) -> bool:
-        """Whether there are more shards than records, and none is left for this one."""
+        """Whether there are more shards than records, so that this one is empty."""
         return self._length == 0
 
     def record_key(self, index: int) -> int:

@@ -15,10 +15,10 @@ class ShardOptions:
     """One of `shard_count` parts of the data.
 
     Args:
-        shard_index: Which part, counted from 0.
-        shard_count: How many parts there are.
-        drop_remainder: Whether all parts get the same number of records, the last few of the
-            data being left out.
+        shard_index: The number of the part, from 0.
+        shard_count: The number of parts.
+        drop_remainder: Whether to drop the last few records, so that all parts have the same
+            number of records.
     """
 
     shard_index: int
@@ -40,7 +40,7 @@ class ShardOptions:
 
 
 def check_shard_options(options: ShardOptions) -> ShardOptions:
-    """Return `options`, or refuse what is none."""
+    """Return `options`, or raise if it has another type."""
     if not hasattr(options, "shard_index") or not hasattr(options, "shard_count"):
         raise TypeError(
             "`shard_options` has to be something like `ShardOptions(shard_index=0,"
@@ -59,9 +59,9 @@ class NoSharding(ShardOptions):
 
 @dataclass(frozen=True, init=False)
 class ShardByJaxProcess(ShardOptions):
-    """The part of this JAX process, by `jax.process_index()` and `jax.process_count()`.
+    """The part of this JAX process, from `jax.process_index()` and `jax.process_count()`.
 
-    Without jax, all of the data.
+    If jax is not installed, it is all of the data.
     """
 
     def __init__(self, drop_remainder: bool = False) -> None:
@@ -74,7 +74,7 @@ _process: ContextVar[tuple[int, int] | None] = ContextVar("process", default=Non
 
 @contextlib.contextmanager
 def as_process(index: int, count: int) -> Iterator[None]:
-    """Count this as process `index` of `count`, whatever jax says."""
+    """Treat this as process `index` of `count`, regardless of jax."""
     token = _process.set((index, count))
     try:
         yield
@@ -83,7 +83,7 @@ def as_process(index: int, count: int) -> Iterator[None]:
 
 
 def jax_process() -> tuple[int, int]:
-    """Return the index of this JAX process and their count; `(0, 1)` without jax."""
+    """Return the index of this JAX process and the number of processes; `(0, 1)` without jax."""
     given = _process.get()
     if given is not None:
         return given
@@ -97,10 +97,10 @@ def jax_process() -> tuple[int, int]:
 
 
 def even_split(num_examples: int, options: ShardOptions) -> tuple[int, int]:
-    """Return the first example of a contiguous shard, and the one behind its last.
+    """Return the first example of a contiguous shard, and the one after its last.
 
-    Shards differ by at most one example; the first ones are the larger ones. With
-    `drop_remainder` all are equally large.
+    The sizes of shards differ by at most one example, and the first shards are the larger ones.
+    With `drop_remainder` all have the same size.
     """
     quotient, remainder = divmod(num_examples, options.shard_count)
     index = options.shard_index

@@ -1,4 +1,4 @@
-"""Base classes of transformations: write one method, use it in a dataset or a DataLoader."""
+"""Base classes of transformations: define one method, and use it in datasets and DataLoaders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Map(abc.ABC):
-    """One element in, one element out."""
+    """Computes one element from one element."""
 
     @abc.abstractmethod
     def map(self, element: Any) -> Any:
@@ -19,10 +19,10 @@ class Map(abc.ABC):
 
 
 class RandomMap(abc.ABC):
-    """One element in, one element out, with a random generator of that element's own.
+    """Computes one element from one element and a random generator.
 
-    The generator belongs to the position of the element, so it gives the same numbers in
-    every run. It is valid during the call only.
+    The generator belongs to the position of the element, so it draws the same numbers in
+    every run. Use it only during the call.
     """
 
     @abc.abstractmethod
@@ -31,7 +31,7 @@ class RandomMap(abc.ABC):
 
 
 class MapWithIndex(abc.ABC):
-    """One element and its index in, one element out."""
+    """Computes one element from one element and its index."""
 
     @abc.abstractmethod
     def map_with_index(self, index: int, element: Any) -> Any:
@@ -51,14 +51,14 @@ class Filter(abc.ABC):
 
     @abc.abstractmethod
     def filter(self, element: Any) -> bool:
-        """Say whether to keep `element`."""
+        """Return whether to keep `element`."""
 
 
 class FlatMap(abc.ABC):
-    """One element in, up to `max_fan_out` elements out.
+    """Splits one element into up to `max_fan_out` elements.
 
-    `max_fan_out` has to be an upper bound for every element: a random-access dataset lays
-    that many places out for each of its parent's.
+    `max_fan_out` has to be an upper bound for every element: a MapDataset reserves that many
+    indices for each element of its parent.
     """
 
     max_fan_out: int
@@ -73,9 +73,9 @@ class Batch:
     """Groups `batch_size` consecutive elements.
 
     Args:
-        batch_size: How many elements make a batch.
-        drop_remainder: Whether to leave out a last batch that is too short.
-        batch_fn: Makes a batch of a list of elements. By default the leaves of the elements
+        batch_size: The number of elements in a batch.
+        drop_remainder: Whether to drop a short last batch.
+        batch_fn: Combines a list of elements into a batch. By default the leaves of the elements
             are stacked into numpy arrays.
     """
 
@@ -85,14 +85,14 @@ class Batch:
 
 
 class DatasetSelectionMap(abc.ABC):
-    """Says which dataset, and which element of it, stands at each place of a mixture.
+    """Defines which dataset, and which element of it, is at each index of a mixture.
 
     It has to be stateless, deterministic and picklable.
     """
 
     @abc.abstractmethod
     def __len__(self) -> int:
-        """Count the places of one epoch of the mixture."""
+        """Return the length of one epoch of the mixture."""
 
     @abc.abstractmethod
     def __getitem__(self, index: int) -> tuple[int, int]:

@@ -158,13 +158,13 @@ def test_so_it_is_in_tfrecord_files(compress: bool, tmp_path: Path) -> None:
     it = opened(X.TFRecordIterDataset(file), 4)
     offset = it.get_state()["reader_offset"]
     check_unharmed(it, [{"reader_offset": offset + by} for by in range(-9, 10)])
-    with pytest.raises(ValueError, match=r"a\.tfrecord' no record begins at byte 7"):
+    with pytest.raises(ValueError, match=r"no record of .*a\.tfrecord' starts at byte 7"):
         it.set_state({"reader_offset": 7})
     end = sum(16 + len(record) for record in records(20))
     it.set_state({"reader_offset": end})
     assert next(it, _END) == _END
     for beyond in (end + 1, end * 10):
-        with pytest.raises(ValueError, match="no record begins"):
+        with pytest.raises(ValueError, match="no record of"):
             it.set_state({"reader_offset": beyond})
 
 

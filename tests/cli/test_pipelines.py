@@ -175,7 +175,7 @@ def test_both_in_processes_of_their_own(tmp_path: Path) -> None:
     arguments = ["--elements", "8", "--restores", "1"]
     code, out, err = run("check", "../pipes.py:with_workers", *arguments, cwd=folder)
     assert (code, err) == (0, ""), out
-    assert "All is well." in out
+    assert "All checks passed." in out
     assert "\x1b" not in out
 
 

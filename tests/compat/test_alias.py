@@ -141,7 +141,7 @@ def test_what_is_missing_is_missing_even_where_grain_is_installed() -> None:
         assert importlib.util.find_spec(name) is None
     with pytest.raises(AttributeError, match="'grain' has no attribute 'nothing'"):
         _ = _import("grain").nothing
-    with pytest.raises(AttributeError, match=r"wholegrain stands for Grain here"):
+    with pytest.raises(AttributeError, match=r"`grain` is wholegrain here"):
         _ = _import("grain._src.python.record").nothing
 
 

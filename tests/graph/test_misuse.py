@@ -71,7 +71,7 @@ def _case(error: type[Exception], says: str, call: Callable[[], Any]) -> Any:
         _case(AttributeError, r"ZipMapDataset\(\[ds, other\]\)", lambda: M.zip(M)),
         _case(AttributeError, "no attribute 'maps'", lambda: M.maps()),
         # Transformations.
-        _case(TypeError, r"the class Plain itself. Make one: `Plain\(", lambda: M.map(Plain)),
+        _case(TypeError, r"class Plain itself. Create an object: `Plain\(", lambda: M.map(Plain)),
         _case(TypeError, "`map` needs an object", lambda: I.map(Plain)),
         _case(TypeError, "for `ds.random_map", lambda: M.map(Noisy())),
         _case(TypeError, "`operations` needs an object", lambda: _loader(operations=[Plain])),
@@ -129,7 +129,7 @@ def _case(error: type[Exception], says: str, call: Callable[[], Any]) -> Any:
             lambda: E.DatasetOptions(filter_warn_threshold_ratio="x"),
         ),
         # The DataLoader.
-        _case(TypeError, "`sampler` has to say", lambda: _loader(sampler=None)),
+        _case(TypeError, "`sampler` has to define", lambda: _loader(sampler=None)),
         _case(TypeError, "`operations` has to be a list", lambda: _loader(operations=Plain())),
         _case(TypeError, "An operation has to be", lambda: _loader(operations=[3])),
         _case(TypeError, "no `__getitem__`", lambda: _loader(data_source=iter([1]))),
@@ -249,7 +249,7 @@ _GOOD = {"x": np.arange(3), "y": np.arange(2)}
         ({"x": np.arange(3)}, r"no feature 'y', but \['x'\]"),
         ({"x": np.zeros((2, 2)), "y": np.arange(2)}, r"'x' of this element is float64\[2, 2\]"),
         ({"x": "abc", "y": np.arange(2)}, "'x' of this element is"),
-        ({"x": [[1], [2, 3]], "y": np.arange(2)}, "'x' is no array"),
+        ({"x": [[1], [2, 3]], "y": np.arange(2)}, "'x' is not an array"),
         ({"x": np.arange(30), "y": np.arange(2)}, "This happened in FirstFitPackIterDataset"),
     ],
 )

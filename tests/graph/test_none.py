@@ -112,7 +112,7 @@ def _forgets_to_return(element: int) -> Any:
             "Map.*_forgets_to_return.*returned None",
         ),
         (R(7).shuffle(seed=1).repeat().map(_forgets_to_return)[::3], "There is no filter"),
-        (R(10).repeat().filter(lambda _: False), "what the filter should do .FilterMapDataset"),
+        (R(10).repeat().filter(lambda _: False), "Check that the filter .FilterMapDataset"),
         (R(10).repeat().to_iter_dataset().filter(lambda _: False), "FilterDatasetIterator"),
         (
             R(10).repeat().to_iter_dataset().filter(lambda _: False).batch(2),
@@ -130,7 +130,7 @@ def test_an_endless_pipeline_that_can_give_nothing_says_which_stage_drops_all(
     if isinstance(ds, wg.MapDataset):
         ds = ds.to_iter_dataset(wg.ReadOptions(num_threads, 16))
     it = iter(ds)
-    with pytest.raises(ValueError, match="An endless pipeline gives no element") as raised:
+    with pytest.raises(ValueError, match="An infinite pipeline yields no elements") as raised:
         next(it)
     assert re.search(stage, str(raised.value))
     it.close()
@@ -152,5 +152,5 @@ def test_elements_before_the_endless_rest_are_handed_out() -> None:
 
     it = iter(R(10).repeat().to_iter_dataset().filter(keeps).batch(3, batch_fn=list))
     assert next(it) == [0, 1, 2]
-    with pytest.raises(ValueError, match="gives no element"):
+    with pytest.raises(ValueError, match="yields no elements"):
         next(it)

@@ -215,7 +215,7 @@ def test_a_source_without_a_length_gets_the_keys_as_they_are() -> None:
 
 
 def test_a_sampler_longer_than_the_source_wraps_around_with_a_warning() -> None:
-    with pytest.warns(UserWarning, match=r"names 7 records, but the source has 3") as caught:
+    with pytest.warns(UserWarning, match=r"num_records=7, but len\(source\)=3") as caught:
         loader = _loader([5, 6, 7], sampler=SequentialSampler(7))
     assert caught[0].filename == __file__
     assert list(loader) == [5, 6, 7, 5, 6, 7, 5]
@@ -300,7 +300,7 @@ def test_an_endless_sampler_without_a_length_works() -> None:
 
 
 def test_a_sampler_without_shard_options_needs_those_of_the_loader() -> None:
-    with pytest.raises(ValueError, match=r"_Custom does not say.*shard_options=NoSharding\(\)"):
+    with pytest.raises(ValueError, match=r"_Custom does not define.*shard_options=NoSharding\(\)"):
         _loader(range(5), sampler=_Custom(5))
     loader = _loader(range(5), sampler=_Custom(5), shard_options=ShardOptions(1, 2))
     assert list(loader) == [1, 3]

@@ -1,4 +1,4 @@
-"""Operations of the earlier form: from one iterator of records to another."""
+"""Older operations: from one iterator of records to another."""
 
 import itertools
 import warnings
@@ -21,7 +21,7 @@ from wholegrain.python import (
 )
 from wholegrain.samplers import SequentialSampler
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*is an earlier form of:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated. Use `transforms:DeprecationWarning")
 
 
 def _records(*data: Any) -> Iterator[Record[Any]]:

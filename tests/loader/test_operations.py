@@ -274,7 +274,7 @@ def test_map_with_index_counts_the_places_of_the_loaders_stream() -> None:
 
 @pytest.mark.parametrize("before", [Batch(2), _FlatMap(lambda x: [x])])
 def test_map_with_index_is_refused_where_there_are_no_indices(before: Any) -> None:
-    with pytest.raises(ValueError, match=r"`MapWithIndex` cannot follow.*Put it before"):
+    with pytest.raises(ValueError, match=r"`MapWithIndex` cannot follow.*Put `MapWithIndex` first"):
         _loader("abc", before, _Number())
 
 

@@ -102,10 +102,10 @@ def test_lengths() -> None:
 @pytest.mark.parametrize(
     ("sampler", "outside", "message"),
     [
-        (SequentialSampler(5), 5, "from 0 to 4, but not at 5"),
-        (IndexSampler(5, num_epochs=2), 10, "from 0 to 9, but not at 10"),
-        (IndexSampler(5), -1, "from 0 to infinity, but not at -1"),
-        (SequentialSampler(2, ShardOptions(0, 3, True)), 0, "no record at 0, nor any other"),
+        (SequentialSampler(5), 5, "at 0 to 4, but index 5"),
+        (IndexSampler(5, num_epochs=2), 10, "at 0 to 9, but index 10"),
+        (IndexSampler(5), -1, "at 0 to infinity, but index -1"),
+        (SequentialSampler(2, ShardOptions(0, 3, True)), 0, "no records, but index 0"),
     ],
 )
 def test_an_index_past_the_end_is_refused_with_the_right_bounds(

@@ -16,10 +16,10 @@ from wholegrain.testing import difference
 _GOLDEN = golden.load("golden_dataloader.json")
 _END = "the end"
 
-# Deprecations, and that a sampler names more records than there are, are said once: not here.
+# Other tests check these warnings.
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*is an earlier form of:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:The sampler names:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*Operation` is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The sampler has num_records:UserWarning"),
 ]
 
 

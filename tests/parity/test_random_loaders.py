@@ -22,8 +22,8 @@ from wholegrain.testing import difference
 grain: Any = pytest.importorskip("grain.python")
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*is an earlier form of:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:The sampler names:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*Operation` is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The sampler has num_records:UserWarning"),
 ]
 
 _EXAMPLES = settings().max_examples

@@ -302,5 +302,5 @@ def test_an_object_that_has_become_shorter_is_an_error(monkeypatch: pytest.Monke
     source = sources.TFRecordDataSource("far://away/an_object", check_payload=False)
     assert len(source[8]) > 100
     store._content = content[:-100]
-    with pytest.raises(ValueError, match=r"far://away/an_object' has become shorter"):
+    with pytest.raises(ValueError, match=r"far://away/an_object' was truncated"):
         source[8]

@@ -70,7 +70,7 @@ def test_datasets_of_hugging_face_that_have_no_rows_by_number_are_told(
 def test_a_folder_of_files_is_told() -> None:
     pytest.importorskip("pyarrow")
     for source in (ArrowDataSource, ParquetDataSource):
-        with pytest.raises(IsADirectoryError, match="by a pattern such as"):
+        with pytest.raises(IsADirectoryError, match="with a pattern such as"):
             source("/tmp")
     for given in ({"a.parquet"}, (name for name in ["a.parquet"]), 3):
         with pytest.raises(TypeError, match="needs a path or a sequence of paths"):

@@ -209,7 +209,7 @@ def test_memory_of_others_is_not_taken_for_a_source() -> None:
 
     block = SharedMemory(create=True, size=64)
     try:
-        with pytest.raises(ValueError, match="not made by"):
+        with pytest.raises(ValueError, match="not created by"):
             SharedMemoryDataSource(name=block.name)
     finally:
         block.close()

@@ -80,7 +80,7 @@ def test_unknown_names_are_refused(tmp_path: Path) -> None:
 
 def test_single_numbers_and_objects_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "number.npy", np.float32(1))
-    with pytest.raises(ValueError, match="single number"):
+    with pytest.raises(ValueError, match="is a scalar"):
         NpyDataSource(tmp_path / "number.npy")
     np.save(tmp_path / "objects.npy", np.array([{}], dtype=object))
     with pytest.raises(ValueError, match=r"objects\.npy' cannot be read"):
@@ -93,7 +93,7 @@ def test_single_numbers_and_objects_are_refused(tmp_path: Path) -> None:
 def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="missing"):
         NpyDataSource(tmp_path / "missing.npy")
-    with pytest.raises(FileNotFoundError, match=r"no \.npy arrays"):
+    with pytest.raises(FileNotFoundError, match=r"no \.npy files"):
         NpyDataSource(tmp_path)
 
 

@@ -50,7 +50,7 @@ def test_many_at_once_are_the_same_as_one_by_one(data: st.DataObject, counts: li
 @pytest.mark.parametrize("bad", [-1, 6, 2**40])
 @pytest.mark.parametrize("good", [[], [0, 1, 2, 3, 4, 5]])
 def test_the_key_that_is_not_there_is_named(good: list[int], bad: int) -> None:
-    with pytest.raises(IndexError, match=f"Record {bad} was asked for, but .* records 0 to 5"):
+    with pytest.raises(IndexError, match=f"Record {bad} was requested, but .* records 0 to 5"):
         Pairs([2, 4]).__getitems__([*good, bad])
 
 

@@ -163,7 +163,7 @@ def test_a_file_that_is_replaced_by_another_of_the_same_size_is_not_read_by_its_
     os.utime(tmp_path / "new", (1, 1))
     os.rename(tmp_path / "new", path)
     for opened_later in (source, pickle.loads(pickled)):
-        with pytest.raises(ValueError, match=r"replaced' has changed since the source was made"):
+        with pytest.raises(ValueError, match=r"replaced' has changed since the source was created"):
             opened_later[0]
 
 
@@ -180,7 +180,7 @@ def test_a_copy_of_the_file_is_read_by_its_index(tmp_path: Path) -> None:
 def test_a_compressed_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "compressed"
     path.write_bytes(gzip.compress(tfrecord_bytes(records(20))))
-    with pytest.raises(ValueError, match="compressed by gzip"):
+    with pytest.raises(ValueError, match="compressed with gzip"):
         TFRecordDataSource(path)
 
 
@@ -191,5 +191,5 @@ def test_a_file_that_shrinks_is_an_error_and_not_a_crash(tmp_path: Path) -> None
     assert len(source[9]) == 5000
     os.truncate(path, 10_000)
     for shrunk in (source, pickle.loads(pickled)):
-        with pytest.raises(ValueError, match="shorter since it was opened"):
+        with pytest.raises(ValueError, match="truncated after it was opened"):
             shrunk[9]

@@ -1,4 +1,4 @@
-"""What the commands are called, what they take, and what `--help` says about them."""
+"""The commands, their arguments, and the text of `--help`."""
 
 import argparse
 import sys
@@ -8,24 +8,24 @@ import wholegrain
 from wholegrain._cli.console import printable
 
 _PIPELINE = """\
-A pipeline is named by where it is found:
-  my_module:ds          the variable `ds` of a module, looked for in this directory first
-  path/to/file.py:ds    the same of a file
-  my_module:make_ds     a function without arguments that returns one
+A pipeline is named by where it is defined:
+  my_module:ds          the variable `ds` of a module; this directory is searched first
+  path/to/file.py:ds    the variable `ds` of a file
+  my_module:make_ds     a function without arguments that returns a pipeline
 It is a MapDataset, an IterDataset or a DataLoader."""
 
 _FORMATS = """\
-Formats are told by what is in the files: array_record, tfrecord, parquet, arrow (Hugging Face
-datasets on disk too), bagz, npy (and npz), and folder, of which each file is a record.
+The format is detected from the content of the files: array_record, tfrecord, parquet, arrow
+(also Hugging Face datasets on disk), bagz, npy (and npz), and folder, where each file is a record.
 A path may be a file, a folder of shards, a glob pattern in quotes, or a sharded name such as
 train@16.array_record."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one line."""
+    """A parser that reports errors in one line."""
 
     def error(self, message: str) -> NoReturn:
-        text = f"{self.prog}: {message}. `{self.prog} --help` says more."
+        text = f"{self.prog}: {message}. See `{self.prog} --help`."
         print(printable(text), file=sys.stderr)
         raise SystemExit(2)
 
@@ -34,18 +34,20 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the `wholegrain` command."""
     top = _Parser(
         prog="wholegrain",
-        description="Feeds data to machine-learning training. The command shows, converts, measures"
-        " and checks.",
-        epilog="`wholegrain COMMAND --help` tells more about each.",
+        description="Data loading for machine-learning training. Inspects and converts files, and"
+        " benchmarks and checks pipelines.",
+        epilog="`wholegrain COMMAND --help` describes each command.",
     )
     top.add_argument("--version", action="version", version=f"wholegrain {wholegrain.__version__}")
-    top.add_argument("--traceback", action="store_true", help="show where an error comes from")
+    top.add_argument("--traceback", action="store_true", help="show the traceback of an error")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
-    _demo(_command(commands, "demo", "a training run that is killed, and goes on exactly"))
-    _inspect(_command(commands, "inspect", "what is in a file or a folder", _FORMATS))
-    _convert(_command(commands, "convert", "from one format into another", _FORMATS))
-    _bench(_command(commands, "bench", "how fast a pipeline is", _PIPELINE))
-    _check(_command(commands, "check", "whether a pipeline can be relied on", _PIPELINE))
+    _demo(_command(commands, "demo", "show a training run that is killed and resumes exactly"))
+    _inspect(_command(commands, "inspect", "show the content of a file or a folder", _FORMATS))
+    _convert(_command(commands, "convert", "convert from one format to another", _FORMATS))
+    _bench(_command(commands, "bench", "measure how fast a pipeline is", _PIPELINE))
+    _check(
+        _command(commands, "check", "check that a pipeline is deterministic and resumes", _PIPELINE)
+    )
     return top
 
 
@@ -86,9 +88,9 @@ def _seconds(text: str) -> float:
 
 def _demo(command: _Parser) -> None:
     command.description = (
-        "Write a small image dataset to ArrayRecord; train on it, shuffled, augmented and batched"
-        " by two workers; kill the training half-way; go on from its checkpoint; and show by"
-        " digest that not one pixel was different from a run that nobody disturbed."
+        "Write a small image dataset to ArrayRecord, and train on it with two workers. Kill the"
+        " training halfway, resume from its checkpoint, and compare digests of all pixels with"
+        " those of an uninterrupted run."
     )
     command.formatter_class = argparse.HelpFormatter
     command.add_argument(
@@ -96,14 +98,14 @@ def _demo(command: _Parser) -> None:
         type=_whole_number(20),
         default=500,
         metavar="N",
-        help="how many batches of 64 images a whole run has (500)",
+        help="number of batches of 64 images in a run (500)",
     )
     command.add_argument(
         "--images",
         type=_whole_number(64),
         default=10_000,
         metavar="N",
-        help="how many images are written (10000)",
+        help="number of images to write (10000)",
     )
     command.add_argument(
         "--report",
@@ -119,15 +121,15 @@ def _inspect(command: _Parser) -> None:
         type=_whole_number(0),
         default=3,
         metavar="N",
-        help="how many of the first records to show (3)",
+        help="number of records to show (3)",
     )
     command.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _convert(command: _Parser) -> None:
     command.description = (
-        "From one format into another. A conversion that was interrupted, by whatever, goes on\n"
-        "when it is started again, and gives the same bytes as one that was not."
+        "Convert from one format to another. An interrupted conversion continues when the same\n"
+        "command runs again, and produces the same bytes as an uninterrupted one."
     )
     command.add_argument("source", metavar="SRC", help="what to read: see below")
     command.add_argument(
@@ -137,37 +139,36 @@ def _convert(command: _Parser) -> None:
         "--to",
         metavar="FORMAT",
         choices=["array_record", "tfrecord", "parquet", "arrow", "folder"],
-        help="array_record, tfrecord, parquet, arrow or folder; by default what"
-        " the ending of DST says",
+        help="array_record, tfrecord, parquet, arrow or folder; by default the suffix of DST",
     )
     command.add_argument(
         "--shards",
         type=_whole_number(1),
         metavar="N",
-        help="how many files to write, DST-00000-of-0000N and so on; by default"
+        help="number of files to write, DST-00000-of-0000N and so on; by default"
         " one for each 256 MB of SRC",
     )
     command.add_argument(
         "--workers",
         type=_whole_number(0),
         metavar="N",
-        help="how many processes write shards; by default one for each processor. 0 is this one",
+        help="number of processes; by default one for each processor. 0 uses only this process",
     )
     command.add_argument(
         "--rows",
         choices=["auto", "bytes", "example", "json"],
         default="auto",
-        help="how rows of columns become records of bytes, and back; see the"
+        help="how rows of columns are converted to bytes, and back; see the"
         " documentation. By default tf.train.Example, and JSON in a folder; the"
-        " bytes themselves where there is nothing but a column `record`",
+        " bytes themselves if `record` is the only column",
     )
     command.add_argument(
-        "--verify", action="store_true", help="read everything again, and compare it with SRC"
+        "--verify", action="store_true", help="read the output and compare it with SRC"
     )
     command.add_argument(
         "--force",
         action="store_true",
-        help="overwrite DST, and forget an earlier conversion that is unfinished",
+        help="overwrite DST, and discard an earlier unfinished conversion",
     )
 
 
@@ -191,17 +192,17 @@ def _check(command: _Parser) -> None:
         type=_whole_number(1),
         default=64,
         metavar="N",
-        help="how many elements to read (64)",
+        help="number of elements to read (64)",
     )
     command.add_argument(
         "--restores",
         type=_whole_number(1),
         default=3,
         metavar="N",
-        help="at how many steps to restore (3)",
+        help="number of steps at which to restore (3)",
     )
     command.add_argument(
-        "--seed", type=_whole_number(0), default=0, metavar="N", help="which steps those are (0)"
+        "--seed", type=_whole_number(0), default=0, metavar="N", help="selects those steps (0)"
     )
-    command.add_argument("--strict", action="store_true", help="let warnings count as failures")
+    command.add_argument("--strict", action="store_true", help="treat warnings as failures")
     command.add_argument("--json", action="store_true", help="print JSON")

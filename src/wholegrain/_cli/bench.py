@@ -17,11 +17,11 @@ _SECONDS_BETWEEN_UPDATES = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class _Measured:
-    """What was measured. Rates are those after the first element."""
+    """The results. Rates exclude the first element."""
 
     opened_s: float  # from `iter` to the first element
     elements: int
-    records: int  # elements times the size of their batches
+    records: int  # elements times the batch size
     bytes: int
     seconds: float
     slowest_s: float
@@ -118,7 +118,7 @@ def _leaves(element: Any) -> Any:
 
 
 def size_of(element: Any) -> int:
-    """Return how many bytes the arrays, bytes and texts of an element have."""
+    """Return the size of the arrays, bytes and strings of an element."""
     size = 0
     for leaf in _leaves(element):
         if hasattr(leaf, "nbytes"):

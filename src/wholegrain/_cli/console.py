@@ -1,6 +1,6 @@
-"""Output for people: with colours in a terminal, as plain lines in a pipe or a file.
+"""Output for people: coloured in a terminal, plain text in a pipe or a file.
 
-Colours and tables come from `rich`, where it is installed; nothing needs it.
+Colours and tables come from `rich` if it is installed; it is optional.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ def rich_module(name: str) -> Any:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Return a text with escapes for what would command the terminal instead of being shown.
+    """Return a text with control characters escaped, so that they cannot control the terminal.
 
-    Names of files, columns and errors come out of files, which anyone may have written.
+    Names of files, columns and errors come from untrusted files.
     """
     if text.isprintable():
         return text
@@ -37,7 +37,7 @@ def printable(text: str, keep: str = "") -> str:
 
 
 class Console:
-    """Prints to a stream; `rich` is its console of that name, or None for plain text."""
+    """Prints to a stream. `rich` is a rich console, or None for plain text."""
 
     def __init__(self, file: TextIO | None = None) -> None:
         self.file = sys.stdout if file is None else file
@@ -47,7 +47,7 @@ class Console:
             self.rich = module.Console(file=self.file, highlight=False)
 
     def line(self, text: str = "", style: str = "") -> None:
-        """Print a line, in a style of rich if there are any."""
+        """Print a line, in a style if rich is installed."""
         text = printable(text, keep="\n")
         if self.rich is not None:
             self.rich.print(text, style=style or None, markup=False, soft_wrap=True)
@@ -55,19 +55,19 @@ class Console:
             print(text, file=self.file, flush=True)
 
     def show(self, value: object) -> None:
-        """Print an object: as it wants to be seen in a terminal, or as its text."""
+        """Print an object, rendered by rich or as its text."""
         if self.rich is not None and hasattr(value, "__rich__"):
             self.rich.print(value)
         else:
             self.line(str(value))
 
     def headline(self, text: str) -> None:
-        """Print what comes next."""
+        """Print a heading."""
         self.line()
         self.line(text, "bold")
 
     def facts(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Print names and what they stand for."""
+        """Print names and values."""
         pairs = [(printable(name), printable(value)) for name, value in pairs]
         width = max((len(name) for name, _ in pairs), default=0)
         for name, value in pairs:
@@ -99,7 +99,7 @@ class Console:
 
 
 class Progress(Protocol):
-    """Something that shows how far a command is."""
+    """Shows the progress of a command."""
 
     def update(self, done: int, note: str = "") -> None:
         """Show that `done` of the total are done."""
@@ -108,9 +108,9 @@ class Progress(Protocol):
 
 @contextlib.contextmanager
 def progress(label: str, total: int, unit: str) -> Iterator[Progress]:
-    """Show how far a command is, on the standard error stream.
+    """Show the progress of a command on standard error.
 
-    In a terminal it is a bar; elsewhere a line now and then, for those who read logs.
+    In a terminal it is a bar; elsewhere it is a line now and then, for log files.
     """
     console = Console(sys.stderr)
     if console.rich is not None:
@@ -168,7 +168,7 @@ class _PlainProgress:
 
 
 def size_text(size: float) -> str:
-    """Return a number of bytes as people write it."""
+    """Return a number of bytes as a short text."""
     if size < 1000:
         return f"{size:.0f} B" if size == int(size) else f"{size:.1f} B"
     units = iter(("kB", "MB", "GB", "TB"))
@@ -179,7 +179,7 @@ def size_text(size: float) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """Return a duration as people write it."""
+    """Return a duration as a short text."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f} µs"
     if seconds < 1:

@@ -1,4 +1,4 @@
-"""What a command says when it was asked for something that cannot be done."""
+"""Errors of commands that cannot do what was asked."""
 
 import sys
 import traceback
@@ -12,7 +12,7 @@ class BadInput(Exception):
 
 
 def one_line(error: BaseException) -> str:
-    """Return what an exception says, in one line."""
+    """Return the message of an exception in one line."""
     if isinstance(error, FileNotFoundError) and error.filename is not None:
         return f"{error.strerror}: {str(error.filename)!r}."
     text = " ".join(str(error).split())
@@ -22,13 +22,13 @@ def one_line(error: BaseException) -> str:
 
 
 def with_place(error: BaseException) -> str:
-    """Return what an exception out of a pipeline says, and where it happened: line and stage."""
+    """Return the message of an exception from a pipeline, with its line and stage."""
     notes = [" ".join(note.split()) for note in stage_notes(error)]
     return "\n".join([one_line(error) + _line_of(error), *notes])
 
 
 def _line_of(error: BaseException) -> str:
-    """Return where the user's code raised an exception, or called what did."""
+    """Return the line of the user's code that raised an exception, or called what raised it."""
     frames = [
         (frame, line)
         for frame, line in traceback.walk_tb(error.__traceback__)

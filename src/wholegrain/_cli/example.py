@@ -1,13 +1,13 @@
-"""Records of `tf.train.Example`: what TensorFlow programs keep in TFRecord files.
+"""`tf.train.Example` records, which TensorFlow programs store in TFRecord files.
 
-The message is small enough to be read and written without protobuf:
+The message is simple enough to be read and written without protobuf:
 
     Example   { Features features = 1; }
     Features  { map<string, Feature> feature = 1; }
     Feature   { oneof: BytesList bytes_list = 1; FloatList float_list = 2;
                        Int64List int64_list = 3; }
 
-and each list has its values in field 1; numbers are packed.
+Each list has its values in field 1; numbers are packed.
 """
 
 import struct
@@ -24,7 +24,7 @@ Feature = tuple[int, list[Any]]
 
 
 class NotAnExampleError(ValueError):
-    """These bytes are no `tf.train.Example`."""
+    """These bytes are not a `tf.train.Example`."""
 
 
 def encode(features: Mapping[str, Feature]) -> bytes:
@@ -88,13 +88,13 @@ def _decode_entry(entry: bytes) -> tuple[str, Feature]:
             try:
                 name = content.decode()
             except UnicodeDecodeError as error:
-                raise NotAnExampleError("the name of a feature is no text") from error
+                raise NotAnExampleError("the name of a feature is not valid UTF-8") from error
         else:
             feature = content
     kind, values = 0, []
     for number, content in _fields(feature):
         if number not in KIND_NAMES or not isinstance(content, bytes):
-            raise NotAnExampleError(f"the feature {name!r} is of no known kind")
+            raise NotAnExampleError(f"the feature {name!r} has an unknown kind")
         kind = number
         values = list(_decode_list(kind, content))
     return name, (kind, values)
@@ -103,16 +103,16 @@ def _decode_entry(entry: bytes) -> tuple[str, Feature]:
 def _decode_list(kind: int, content: bytes) -> Iterator[Any]:
     for number, value in _fields(content):
         if number != 1:
-            raise NotAnExampleError("there is a list with other things than values")
+            raise NotAnExampleError("a list has a field that is not a value")
         if kind == BYTES:
             if not isinstance(value, bytes):
-                raise NotAnExampleError("a list of bytes has a number in it")
+                raise NotAnExampleError("a list of bytes contains a number")
             yield value
         elif isinstance(value, int):
             yield _as_float(value) if kind == FLOAT else _signed(value)
         elif kind == FLOAT:
             if len(value) % 4:
-                raise NotAnExampleError("a list of floats is cut off")
+                raise NotAnExampleError("a list of floats is truncated")
             yield from struct.unpack(f"<{len(value) // 4}f", value)
         else:
             at = 0
@@ -138,7 +138,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes | int]]:
         else:
             raise NotAnExampleError("there is a field of unknown type")
         if not number or at + length > len(message):
-            raise NotAnExampleError("the message is cut off")
+            raise NotAnExampleError("the message is truncated")
         content = message[at : at + length]
         at += length
         yield number, content if wire == _LENGTH else int.from_bytes(content, "little")
@@ -148,7 +148,7 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if at >= len(message) or shift > 63:
-            raise NotAnExampleError("a number is cut off")
+            raise NotAnExampleError("a number is truncated")
         byte = message[at]
         at += 1
         value |= (byte & 0x7F) << shift

@@ -1,4 +1,4 @@
-"""Which format the files at a path have, told by what is in them and by their names."""
+"""Detection of the format of files, from their content and their names."""
 
 import dataclasses
 import enum
@@ -18,7 +18,7 @@ from wholegrain.sources._tfrecord_reader import HEAD, compression_of
 
 
 class Format(enum.StrEnum):
-    """How records are kept in files."""
+    """A file format."""
 
     ARRAY_RECORD = "array_record"
     TFRECORD = "tfrecord"
@@ -30,7 +30,7 @@ class Format(enum.StrEnum):
 
     @property
     def has_columns(self) -> bool:
-        """Whether records are rows of columns, and not bytes."""
+        """Whether records are rows of columns instead of bytes."""
         return self in (Format.PARQUET, Format.ARROW, Format.NPY)
 
 
@@ -49,22 +49,22 @@ _ENDINGS = {
     "npz": Format.NPY,
 }
 # "train.array_record-00000-of-00004" is a name that TFDS gives, "train-00000-of-00004.bagz" one
-# of Bagz; "train@4.parquet" and "train.parquet@4" stand for such files.
+# of Bagz; "train@4.parquet" and "train.parquet@4" expand to such files.
 _NAME = re.compile(r".*\.(?P<ending>[a-z_]+)(?:-\d+-of-\d+|@(?:\d+|\*))?", re.IGNORECASE)
 _RIEGELI = bytes.fromhex("83af70d10d884a3f")  # the container of ArrayRecord
-# What lies beside the shards of a dataset without being one.
+# Files next to the shards of a dataset that are not shards.
 _BESIDE = re.compile(r"[._].*|.*\.(json|md|txt|lock|csv|html)|LICEN[SC]E|README", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What lies at a path.
+    """The files at a path.
 
     Attributes:
-        path: The path as it was given.
-        format: How the records are kept.
-        files: The files, in the order of the records; of a folder of records, the folder.
-        note: More about it, for people.
+        path: The path as the user gave it.
+        format: The format of the files.
+        files: The files, in the order of the records; for a folder of records, the folder.
+        note: A description for people.
     """
 
     path: str
@@ -74,12 +74,12 @@ class Found:
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is in a store, and not on a disk."""
+        """Whether it is in an object store."""
         return _paths.is_remote(self.files[0])
 
 
 def find(path: str) -> Found:
-    """Return what lies at a path, or raise if nothing does or its format is not known."""
+    """Return the files at a path, or raise if there are none or their format is unknown."""
     name = _paths.to_text(path)
     if not name:
         raise BadInput("The path is empty.")
@@ -91,14 +91,14 @@ def find(path: str) -> Found:
     files = _paths.expand(name)
     for file in files:
         if os.path.isdir(file):
-            raise BadInput(f"{path!r} matches the folder {file!r}; name files, or one folder.")
+            raise BadInput(f"{path!r} matches the folder {file!r}; pass files, or one folder.")
         if not os.path.exists(file):
             raise missing_file(file)
     return Found(path, _one_format(path, [_format_of_file(file) for file in files]), files)
 
 
 def format_of_name(name: str) -> Format | None:
-    """Return the format that the ending of a name stands for, or None."""
+    """Return the format for the suffix of a name, or None."""
     match = _NAME.fullmatch(os.path.basename(name.rstrip("/")))
     return _ENDINGS.get(match["ending"].lower()) if match else None
 
@@ -109,11 +109,11 @@ def _one_format(path: str, formats: Sequence[Format | None]) -> Format:
         return common
     if different == {None}:
         raise BadInput(
-            f"The format of {path!r} is not known: neither its content nor its name says"
+            f"The format of {path!r} is unknown: neither its content nor its name is that of"
             f" array_record, tfrecord, parquet, arrow, bagz, npy or npz."
         )
     names = ", ".join(sorted(each or "unknown" for each in different))
-    raise BadInput(f"The files of {path!r} are of different formats: {names}.")
+    raise BadInput(f"The files of {path!r} have different formats: {names}.")
 
 
 def _find_in_folder(path: str, folder: str) -> Found:
@@ -123,7 +123,7 @@ def _find_in_folder(path: str, folder: str) -> Found:
         with open(os.path.join(folder, "dataset_dict.json")) as file:
             splits = json.load(file).get("splits", [])
         raise BadInput(
-            f"{path!r} is a Hugging Face dataset with the splits {', '.join(splits)}. Name one"
+            f"{path!r} is a Hugging Face dataset with the splits {', '.join(splits)}. Pass one"
             f" of them: {os.path.join(path, splits[0] if splits else 'train')!r}."
         )
     if "state.json" in names and "dataset_info.json" in names:
@@ -181,7 +181,7 @@ def open_source(found: Found, check: bool | None = None) -> Any:
 
     Args:
         found: What was found.
-        check: Whether checksums are verified; by default where that is cheap.
+        check: Whether to verify checksums; by default if that is cheap.
     """
     files: Any = found.files
     match found.format:
@@ -199,5 +199,5 @@ def open_source(found: Found, check: bool | None = None) -> Any:
             return sources.FolderDataSource(files[0], "**/*")
         case Format.NPY:
             if len(files) > 1:
-                raise BadInput(f"{found.path!r} stands for {len(files)} arrays; name one.")
+                raise BadInput(f"{found.path!r} expands to {len(files)} arrays; pass one of them.")
             return sources.NpyDataSource(files[0])

@@ -1,4 +1,4 @@
-"""`wholegrain inspect`: what is in a file or a folder."""
+"""`wholegrain inspect`: shows the content of a file or a folder."""
 
 import argparse
 import dataclasses
@@ -18,7 +18,7 @@ _MOST_SAMPLES = 1000
 
 @dataclasses.dataclass(frozen=True)
 class _Sizes:
-    """How large records are, of those that were looked at."""
+    """The sizes of the sampled records."""
 
     sampled: int
     least: int
@@ -27,7 +27,7 @@ class _Sizes:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what lies at a path."""
+    """Print what is at a path."""
     found = find(arguments.path)
     source = open_source(found)
     count = len(source)
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _sample(found: Found, source: Any, count: int) -> list[Any]:
-    """Return records from all over, if they are bytes: rows say what they are by their schema."""
+    """Return a sample of records if they are bytes; rows are described by their schema."""
     if found.format.has_columns or not count:
         return []
     most = min(count, _MOST_SAMPLES)
@@ -81,7 +81,7 @@ def _sizes_text(sizes: _Sizes, count: int) -> str:
     )
     if sizes.least == sizes.most:
         text = f"{size_text(sizes.least)} each"
-    return text if sizes.sampled == count else f"{text} (of {sizes.sampled:,} looked at)"
+    return text if sizes.sampled == count else f"{text} (of {sizes.sampled:,} sampled)"
 
 
 def _kinds(sample: list[bytes]) -> list[str]:
@@ -110,7 +110,7 @@ def _disk_text(found: Found) -> str:
 def _schema(found: Found, records: list[Any]) -> list[list[str]]:
     """Return names and types: of columns, of arrays, or of the features of Examples."""
     if found.format is Format.PARQUET:
-        # Both need pyarrow, which the other formats do without.
+        # Both need pyarrow, unlike the other formats.
         from wholegrain.sources._parquet_reader import ParquetFileReader
 
         types = ParquetFileReader(found.files[0], None).types
@@ -133,7 +133,7 @@ def _array_type(value: Any) -> str:
 
 
 def _features(records: list[Any]) -> list[list[str]]:
-    """Return the features of Examples, with how many values they have, if all are Examples."""
+    """Return the features of Examples with their numbers of values, if all are Examples."""
     kinds: dict[str, int] = {}
     counts: dict[str, list[int]] = {}
     for record in records:

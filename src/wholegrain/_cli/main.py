@@ -1,4 +1,4 @@
-"""The entry of the command: reads the arguments, runs a command, and turns errors into a line."""
+"""The entry point: parses arguments, runs a command, and prints errors in one line."""
 
 import importlib
 import os
@@ -9,18 +9,18 @@ from wholegrain._cli.console import printable
 from wholegrain._cli.errors import one_line, with_place
 
 BAD_INPUT = 2
-_INTERRUPTED = 130  # as shells say it: 128 and the number of the signal
+_INTERRUPTED = 130  # as in shells: 128 plus the number of the signal
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the `wholegrain` command.
 
     Args:
-        argv: The arguments, without the name of the program; by default those it was called with.
+        argv: The arguments without the program name; by default those of the process.
 
     Returns:
-        The exit code: 0 if all is well, 1 if something was found to be wrong, 2 if the command
-        could not do what was asked.
+        The exit code: 0 on success, 1 if a check failed, 2 if the command could not do what was
+        asked.
     """
     commands = parser()
     try:
@@ -40,13 +40,13 @@ def main(argv: list[str] | None = None) -> int:
         print(printable(text.rstrip()), file=sys.stderr)
         return _INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has seen enough. Python would complain once more at the end.
+        # The reader closed the pipe. Avoid another error from Python at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
         if arguments.traceback:
             raise
-        # What `bench` runs is the user's: where it failed is what they need to know.
+        # `bench` runs the user's code, so tell where it failed.
         text = with_place(error) if arguments.command == "bench" else one_line(error)
         text = text.replace("\n", ". ")
         print(printable(f"wholegrain {arguments.command}: {text}"), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Pipelines that a user names on the command line: `module:ds` or `path/to/file.py:ds`."""
+"""Pipelines named on the command line: `module:ds` or `path/to/file.py:ds`."""
 
 import contextlib
 import importlib
@@ -18,11 +18,11 @@ def load_pipeline(spec: str) -> Any:
 
     Args:
         spec: A module or a file, a colon, and the name of a pipeline in it, or of a function
-            without arguments that returns one. Modules are looked for in this directory first.
+            without arguments that returns one. This directory is searched first.
     """
     place, colon, name = spec.rpartition(":")
     if not (colon and place and name):
-        raise BadInput(f"A pipeline is named as `module:name` or `file.py:name`, but got {spec!r}.")
+        raise BadInput(f"A pipeline has to be `module:name` or `file.py:name`, but got {spec!r}.")
     value: Any = _module(place)
     for part in name.split("."):
         if not hasattr(value, part):
@@ -54,8 +54,8 @@ def _module(place: str) -> ModuleType:
 def _module_of_file(path: str) -> ModuleType:
     if not os.path.isfile(path):
         raise BadInput(f"There is no file {path!r}.")
-    # Under its own name, and findable under it: so its functions can be sent to other processes
-    # in the usual way, and what it imports from beside it is found.
+    # Import it under its own name, so that other processes can unpickle its functions, and so that
+    # it can import modules next to it.
     name = os.path.basename(path).removesuffix(".py")
     folder = os.path.dirname(os.path.abspath(path))
     if folder not in sys.path:
@@ -95,21 +95,21 @@ def _pipeline(value: Any, spec: str) -> Any:
         try:
             made = value()
         except Exception as error:
-            raise BadInput(f"{spec!r} was called, and raised: {one_line(error)}.") from error
+            raise BadInput(f"Calling {spec!r} raised: {one_line(error)}.") from error
         if is_pipeline(made):
             return made
         raise BadInput(
-            f"{spec!r} returned a {type(made).__name__}; a MapDataset, an IterDataset or a"
+            f"{spec!r} returned a {type(made).__name__}, but a MapDataset, an IterDataset or a"
             " DataLoader was expected."
         )
     raise BadInput(
-        f"{spec!r} is of type {type(value).__name__}; a MapDataset, an IterDataset, a DataLoader,"
-        " or a function that returns one, was expected."
+        f"{spec!r} is a {type(value).__name__}, but a MapDataset, an IterDataset, a DataLoader,"
+        " or a function that returns one was expected."
     )
 
 
 def describe(pipeline: Any) -> str:
-    """Return what a pipeline is, in a line."""
+    """Return a one-line description of a pipeline."""
     kind = "MapDataset" if isinstance(pipeline, wg.MapDataset) else "IterDataset"
     if isinstance(pipeline, wg.DataLoader):
         workers = pipeline.multiprocessing_options.num_workers

@@ -1,4 +1,4 @@
-"""Records as people want to see them: what they are, how large, and how they begin."""
+"""Short descriptions of records: kind, size and first bytes."""
 
 import json
 import pickletools
@@ -26,7 +26,7 @@ _MOST_FEATURES = 8
 
 
 def kind_of(record: bytes) -> str:
-    """Return what some bytes are, as far as can be told."""
+    """Return the likely kind of some bytes."""
     if not record:
         return "empty"
     for magic, kind in _MAGICS.items():
@@ -67,17 +67,17 @@ def _is_json(text: str) -> bool:
 
 
 def features_of(record: bytes) -> dict[str, example.Feature]:
-    """Return the features of a `tf.train.Example`, or none if it is something else."""
+    """Return the features of a `tf.train.Example`; empty if it is not one."""
     try:
         features = example.decode(record)
     except example.NotAnExampleError:
         return {}
-    # Bytes that happen to look like it rarely have features of a known kind with a name.
+    # Other bytes that parse as a message rarely have named features of a known kind.
     return features if all(name and kind for name, (kind, _) in features.items()) else {}
 
 
 def preview(value: Any) -> str:
-    """Return a value in a line."""
+    """Return a one-line text of a value."""
     match value:
         case bytes():
             return _preview_of_bytes(value)
@@ -133,7 +133,7 @@ def _shortened(text: str, longest: int = _LONGEST) -> str:
 
 
 def as_json(value: Any) -> Any:
-    """Return a value as JSON can say it; bytes as their size, what they are and their beginning."""
+    """Return a value for JSON; bytes become their size, kind and first bytes."""
     match value:
         case bytes():
             kind = kind_of(value)

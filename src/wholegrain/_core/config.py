@@ -1,7 +1,7 @@
 """Process-wide settings: `wholegrain.config`.
 
-Values live in the object. The environment gives their initial values, as `GRAIN_<NAME>`.
-Command-line flags are not needed. A program that uses absl may set them as `--grain_<name>`.
+The environment variables `GRAIN_<NAME>` set the initial values.
+absl is not needed; a program that uses it may also set the options as `--grain_<name>`.
 """
 
 import os
@@ -35,7 +35,7 @@ _OPTIONS = {
     ),
     "py_relay_sigterm_to_main": _Option(bool, False),
     "enable_multiprocess_worker_profiling": _Option(bool, False),
-    # Whether a checkpoint is refused if the pipeline that wrote it had another order.
+    # Whether to refuse a checkpoint that was written by a pipeline with a different order.
     "check_pipeline": _Option(bool, True),
     # Accepted for programs that set them; they have no effect here, nor in Grain.
     "tf_interleaved_shuffle": _Option(bool, False),
@@ -50,7 +50,7 @@ _OPTIONS = {
 
 
 class Config:
-    """Settings by name: read as attributes, changed with `update`."""
+    """Settings by name. Read them as attributes, and change them with `update`."""
 
     def __init__(self) -> None:
         values = {name: _initial(name, option) for name, option in _OPTIONS.items()}
@@ -135,11 +135,11 @@ def _define_flags(flags: Any) -> None:
 
 
 _own_flags: dict[str, Any] = {}
-"""Those that we defined, by the option's name: Grain may have replaced them after parsing."""
+"""Flags that we defined, by option: Grain may have replaced them after parsing."""
 
 
 def _given_flag(name: str) -> Any:
-    """Return the flag for an option if the program has parsed flags, and this was among them."""
+    """Return the flag of an option if the program has parsed it, else None."""
     flags = sys.modules.get("absl.flags")
     known = getattr(flags, "FLAGS", None)
     if known is None or not known.is_parsed():

@@ -1,4 +1,4 @@
-"""Copies of large arrays into memory that somebody else reads later."""
+"""Copying large arrays into memory that another process reads later."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,20 +9,20 @@ from wholegrain._core.native import lib
 from wholegrain._core.types import NDArray
 
 Copy = Callable[[NDArray[Any], NDArray[Any]], None]
-"""Copies its second argument into its first."""
+"""Copies the second argument into the first."""
 
-# Of what is smaller, a cache may still have something when it is read.
+# Smaller arrays may still be in the cache when they are read.
 _PAST_CACHES_BYTES = 8 << 20
 
-# Missing without the extension, and on processors without such stores.
+# None without the extension, and on processors without non-temporal stores.
 _stream_bytes = getattr(lib, "stream", None)
 
 
 def copier(nbytes: int) -> Copy:
-    """Return how to copy into parts of a whole of `nbytes`: as `numpy.copyto` does.
+    """Return a function like `numpy.copyto`, for copies into a buffer of `nbytes` in all.
 
-    What is larger than a cache is copied past the caches, which takes two thirds of the time and
-    leaves in them what is in use.
+    If the buffer is larger than the cache, it uses non-temporal stores, which take two thirds of
+    the time and do not evict what is in the cache.
     """
     if nbytes < _PAST_CACHES_BYTES or _stream_bytes is None:
         return np.copyto
@@ -34,7 +34,7 @@ def _stream(target: NDArray[Any], source: NDArray[Any]) -> None:
     if source.dtype == target.dtype and source.shape == target.shape:
         try:
             _stream_bytes(target, source)
-        except (BufferError, ValueError):  # Not contiguous; dates, which have no buffer.
+        except (BufferError, ValueError):  # Not contiguous, or dates, which have no buffer.
             pass
         else:
             return

@@ -1,4 +1,4 @@
-"""Where two elements differ: types, dtypes, shapes and values, however deep."""
+"""Where two nested elements differ: types, dtypes, shapes and values."""
 
 import dataclasses
 import math
@@ -9,15 +9,15 @@ import numpy as np
 
 
 def difference(expected: Any, found: Any, *, key_order: bool = False) -> str | None:
-    """Say where two elements differ, or return None if they are the same.
+    """Describe where two elements differ, or return None if they are equal.
 
-    Types, dtypes and shapes count; NaN equals NaN. Containers, dataclasses and objects without
-    an `==` of their own are compared by what is in them.
+    Types, dtypes and shapes count; NaN equals NaN. Containers, dataclasses and objects that
+    do not define `==` are compared by their content.
 
     Args:
         expected: An element, of any type.
         found: The element to compare with it.
-        key_order: Whether the keys of mappings have to come in the same order.
+        key_order: Whether the keys of mappings must have the same order.
 
     Example:
         >>> difference({"x": np.zeros(2)}, {"x": np.zeros(3)})
@@ -90,7 +90,7 @@ def _compares_by_identity(value: Any) -> bool:
 
 
 def _is_array_like(value: Any) -> bool:
-    """Whether numpy reads `value`, as it does arrays of jax and torch."""
+    """Whether numpy can read `value`, as it can read jax and torch arrays."""
     return hasattr(value, "__array__") and hasattr(value, "dtype") and hasattr(value, "shape")
 
 
@@ -100,6 +100,6 @@ def _type_name(value: Any) -> str:
 
 
 def show(value: Any) -> str:
-    """Print `value`, or the ends of it if it is long."""
+    """Return the repr of `value`, shortened in the middle if it is long."""
     text = repr(value)
     return text if len(text) <= 300 else f"{text[:200]} ... {text[-90:]}"

@@ -1,4 +1,4 @@
-"""What an element looks like, and how much memory it takes."""
+"""The structure of an element, and how much memory it takes."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -41,16 +41,16 @@ def _shape(value: Any) -> str:
 
 
 def nbytes(element: Any) -> int:
-    """Estimate the memory that `element` holds, by its arrays, strings and bytes.
+    """Estimate the memory of `element` from its arrays, strings and bytes.
 
-    Of objects with declared fields, such as dataclasses, those fields count, not what is further
-    inside.
+    Of objects with declared fields, such as dataclasses, only the fields count, not what is nested
+    in them.
     """
     return sum(_nbytes_of_fields(leaf) or _nbytes_of(leaf) for leaf in tree.leaves(element))
 
 
 def _nbytes_of_fields(leaf: Any) -> int:
-    """Estimate the memory of a dataclass or the like; 0 for anything else."""
+    """Estimate the memory of an object with declared fields; 0 for anything else."""
     kind = type(leaf)
     if hasattr(kind, "__dataclass_fields__"):
         names = [field.name for field in dataclasses.fields(kind)]
@@ -66,7 +66,7 @@ def _nbytes_of(element: Any) -> int:
     for leaf in tree.leaves(element):
         try:
             size = getattr(leaf, "nbytes", None)
-        except Exception:  # Not every kind of array knows.
+        except Exception:  # Not every kind of array has `nbytes`.
             size = None
         if isinstance(size, int):
             total += size

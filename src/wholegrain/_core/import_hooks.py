@@ -1,4 +1,4 @@
-"""Doing something once a module of another package has been imported."""
+"""Calling a function after a module of another package has been imported."""
 
 import importlib.machinery
 import sys
@@ -10,7 +10,7 @@ _changes: dict[str, Callable[[Any], None]] = {}
 
 
 def after_import(name: str, change: Callable[[Any], None]) -> None:
-    """Call `change` with the module `name` now if it has been imported, or else when it is."""
+    """Call `change` with the module `name`, now or when it is imported."""
     module = sys.modules.get(name)
     if module is not None:
         change(module)
@@ -21,7 +21,7 @@ def after_import(name: str, change: Callable[[Any], None]) -> None:
 
 
 class _Finder:
-    """Finds nothing of its own: has a module changed once another finder's loader has run it."""
+    """Finds no module itself: calls `change` after another finder's loader has run the module."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

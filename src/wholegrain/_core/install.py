@@ -1,4 +1,4 @@
-"""How to install what is missing, for the message that says so."""
+"""The command that installs a missing library, for error messages."""
 
 import shlex
 from pathlib import Path
@@ -7,8 +7,8 @@ from pathlib import Path
 def install_command(extra: str) -> str:
     """Return the command that installs what an extra of this package needs.
 
-    The name of the package stands for the released one. Where this is a checkout, as after
-    `pip install -e .`, its path is named, so that it stays what is installed.
+    The package name would install the released version. If this is a checkout, as after
+    `pip install -e .`, the command names its path instead, so that the checkout stays installed.
     """
     package = Path(__file__).resolve().parent.parent
     root = package.parent.parent

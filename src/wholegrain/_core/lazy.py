@@ -1,4 +1,4 @@
-"""Names that a package offers and imports when they are first used."""
+"""Names that a package imports when they are first used."""
 
 import importlib
 import sys
@@ -11,13 +11,14 @@ def importer(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
 
     Args:
         package: Its name.
-        homes: For each name the module to take it from; for a module of that name, the package.
+        homes: The module that defines each name; for a submodule, the package itself.
     """
 
     def find(name: str) -> Any:
         home = homes.get(name)
         if home is None:
-            module = sys.modules.get(package)  # With it, tracebacks suggest similar names.
+            # With `name` and `obj`, tracebacks suggest similar names.
+            module = sys.modules.get(package)
             text = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(text, name=name, obj=module)
         if home == package:

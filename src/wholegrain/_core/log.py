@@ -1,4 +1,4 @@
-"""The logger of the package, made when there is something to say."""
+"""The logger of the package, created when it is first needed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 def logger() -> logging.Logger:
     """Return the logger named `wholegrain`."""
-    import logging  # Takes a while to import, and most programs never hear from us.
+    import logging  # Slow to import, and most programs never log anything from here.
 
     return logging.getLogger("wholegrain")
 
 
 def name_worker(index: int) -> None:
-    """Begin what this process logs with `[worker <index>]`, where nobody has set up logging."""
+    """Prefix log messages with `[worker <index>]` if logging is not configured."""
     import logging
 
     if logging.lastResort is not None:
@@ -24,7 +24,7 @@ def name_worker(index: int) -> None:
 
 
 def say(text: str) -> None:
-    """Log what the user has asked for, at level info; where that is not shown, print it."""
+    """Log what the user has asked for at level info, or print it if that level is not shown."""
     import logging
     import sys
 

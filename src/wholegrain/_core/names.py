@@ -1,11 +1,11 @@
-"""How transformations call themselves in messages, reports and `str()`."""
+"""The names of transformations in messages, reports and `str()`."""
 
 import types
 from typing import Any
 
 
 def transform_name(transform: Any) -> str:
-    """Return the name of a transformation: its class, or a function's name and place."""
+    """Return the name of a transformation: its class, or a function's name, file and line."""
     if isinstance(transform, (types.FunctionType, types.MethodType)):
         code = transform.__code__
         path = "/".join(code.co_filename.split("/")[-3:])
@@ -14,7 +14,7 @@ def transform_name(transform: Any) -> str:
     if isinstance(name, str):
         return name
     kind = type(transform)
-    # A class that says how it prints itself knows better than we do.
+    # The class defines its own text, which is more specific.
     if "__str__" in _own(kind) or "__repr__" in _own(kind):
         return str(transform)
     return kind.__name__

@@ -40,7 +40,7 @@ def _apply_one(ds: Any, transformation: Any) -> Any:
             return ds.filter(transformation)
     raise NotImplementedError(
         f"`apply` takes objects of the classes in `transforms`, but got {transformation!r}."
-        " A function goes to `ds.map(function)`."
+        " Pass a function to `ds.map(function)` instead."
     )
 
 

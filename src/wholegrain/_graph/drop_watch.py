@@ -1,4 +1,4 @@
-"""Notices pipelines that throw most of their data away, or all of it forever."""
+"""Detects pipelines that drop most of their elements, or all of them forever."""
 
 import time
 import weakref
@@ -13,25 +13,26 @@ WINDOW = 1000
 _SECONDS_BETWEEN_WARNINGS = 60.0
 
 _PATIENCE = 10_000
-"""An endless pipeline may drop so many elements in a row, and all of two epochs."""
+"""An infinite pipeline may drop this many elements in a row, and two whole epochs."""
 
 _PATIENCE_IF_EPOCHS_DIFFER = 1_000_000
-"""The same where a function is given other random numbers or indices in each epoch: 100 epochs."""
+"""The same for functions that receive random numbers or indices: 100 epochs."""
 
 
 class DropWatch:
-    """Counts elements that were dropped, in windows of 1000 that were seen.
+    """Counts dropped elements in windows of 1000 elements.
 
-    An endless pipeline that drops all elements of a whole epoch would never give one, so it raises.
-    Any two epochs in a row hold a whole one, in whatever order.
+    An infinite pipeline that drops a whole epoch would never return an element, so it raises.
+    Two epochs' worth of consecutive elements always contain every element of an epoch.
 
     Args:
-        stage: What to name in a message.
-        options: With the shares at which to warn and to raise.
+        stage: The stage that messages name.
+        options: Contains the ratios at which to warn and to raise.
     """
 
     def __init__(self, stage: Any, options: DatasetOptions) -> None:
-        self._stage = weakref.ref(stage)  # Which holds this: a cycle would delay its end.
+        # Weak, because the stage holds this object: a cycle would delay its collection.
+        self._stage = weakref.ref(stage)
         self._warn_ratio = options.filter_warn_threshold_ratio
         self._raise_ratio = options.filter_raise_threshold_ratio
         self._seen = 0
@@ -41,16 +42,16 @@ class DropWatch:
 
     @property
     def raises(self) -> bool:
-        """Whether a window can end in an error though elements were kept."""
+        """Whether a window can raise even if elements were kept."""
         return bool(self._raise_ratio)
 
     @property
     def left_in_window(self) -> int:
-        """How many elements complete the window."""
+        """How many more elements complete the window."""
         return WINDOW - self._seen
 
     def see(self, seen: int, dropped: int) -> None:
-        """Count elements, up to the end of the window; there, raise or warn."""
+        """Count elements up to the end of the window, and raise or warn there."""
         self._seen += seen
         self._dropped += dropped
         if self._seen >= WINDOW:
@@ -81,7 +82,7 @@ class DropWatch:
             logger().warning("%s", self._message(ratio, seen))
 
     def _check_hope(self) -> None:
-        """Raise if no element can follow."""
+        """Raise if no more elements can follow."""
         dataset = getattr(self._stage(), "opened_from", None)
         period = getattr(dataset, "_period", None)
         if period is None:
@@ -94,8 +95,8 @@ class DropWatch:
             return
         self._dropped_in_a_row = 0
         raise ValueError(
-            f"An endless pipeline gives no element: all of the last {dropped} were dropped, and"
-            f" after {period} it begins again. {self._advice(dataset)}"
+            f"An infinite pipeline yields no elements: the last {dropped} were all dropped, and"
+            f" it repeats every {period} elements. {self._advice(dataset)}"
         )
 
     def _message(self, ratio: float, seen: int) -> str:
@@ -107,27 +108,27 @@ class DropWatch:
         )
 
     def _advice(self, dataset: Any) -> str:
-        """Say which stage drops elements, and what to do."""
+        """Describe which stage drops elements, and what to do."""
         stage = self._stage()
         filters, maps = [str(stage)], []
         if not hasattr(stage, "transform_chunk") and dataset is not None:
-            # It reads by index: filters and maps upstream leave elements out.
+            # It reads by index: filters and maps upstream drop elements.
             nodes = list(_upstream(dataset.parents[0]))
             filters = [str(node) for node in nodes if getattr(node, "kind", "") == fusion.FILTER]
             maps = [str(node) for node in nodes if hasattr(node, "apply_to")]
         if maps and not dataset.parents[0].sparse:
             return (
-                f"There is no filter: {' or '.join(maps)} returned None, which takes an element"
-                " out. Does the function return its result?"
+                f"There is no filter, but {' or '.join(maps)} returned None, which drops an"
+                " element. Check that the function returns its result."
             )
         return (
-            f"Is that what the filter should do ({' or '.join(filters)})? If so, store the data"
-            " already filtered: reading only to drop costs time."
+            f"Check that the filter ({' or '.join(filters)}) is right. If it is, store the filtered"
+            " data instead, because reading elements to drop them wastes time."
         )
 
 
 def _upstream(dataset: Any) -> Iterator[Any]:
-    """Yield a dataset and all those that it reads from."""
+    """Yield a dataset and everything upstream of it."""
     if dataset is not None:
         yield dataset
         for parent in getattr(dataset, "parents", ()):

@@ -1,10 +1,10 @@
-"""Notices a program that means to train for several epochs, and reads the first one every time.
+"""Detects programs that mean to train for several epochs but read the first one every time.
 
     for epoch in range(10):
         for batch in ds: ...
 
-Each `iter(ds)` begins where the last one began: the order of a shuffle and the numbers of a random
-map are the same again. Nothing is wrong with that, but seldom is it meant.
+Each `iter(ds)` starts from the beginning, with the same shuffle order and the same random numbers.
+That is correct, but rarely intended.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _are_meant = 0
 
 @contextlib.contextmanager
 def meant() -> Iterator[None]:
-    """Say nothing of runs that begin in this block: a check compares them."""
+    """Do not report runs that start in this block, because a check compares them."""
     global _are_meant
     _are_meant += 1
     try:
@@ -35,29 +35,29 @@ def meant() -> Iterator[None]:
 
 
 def begun(dataset: Any) -> None:
-    """Note that a run has given its first element and goes on; say so once if it repeats."""
+    """Record that a run has passed its first element; log once if it repeats another run."""
     if _are_meant:
         return
-    # Iterating over a MapDataset makes a new IterDataset each time.
+    # Iterating over a MapDataset creates a new IterDataset each time.
     known_as = dataset.parents[0] if getattr(dataset, "is_bridge", False) else dataset
     try:
         count = _runs[known_as] = _runs.get(known_as, 0) + 1
-    except TypeError:  # A class of the user's whose objects have no hash.
+    except TypeError:  # A user's class whose objects are not hashable.
         return
     if count == 2:
         random = _random_stages(dataset)
         if random:
             logger().warning(
-                "A dataset is read from its start again, and gives what it gave before: the same"
+                "A dataset is iterated again from its start and yields the same elements: the same"
                 " random numbers in %s. For epochs that differ, repeat before `to_iter_dataset()`,"
-                " as in `ds.shuffle(seed=...).repeat(num_epochs)`, or give a DataLoader's sampler"
-                " `num_epochs`; then iterate once. This is said once for each dataset.",
+                " as in `ds.shuffle(seed=...).repeat(num_epochs)`, or pass a DataLoader's sampler"
+                " `num_epochs`; then iterate once. This is logged once per dataset.",
                 " and ".join(random),
             )
 
 
 def _random_stages(dataset: Any) -> list[str] | None:
-    """Return the stages that draw random numbers; None where epochs are taken care of."""
+    """Return the stages that draw random numbers, or None if epochs are already handled."""
     found = []
     for stage in _stages(dataset):
         epochs = getattr(stage, "epochs_inside", 1)

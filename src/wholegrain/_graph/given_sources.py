@@ -1,4 +1,4 @@
-"""What to do instead with objects that are no sources."""
+"""What to do with objects that are not sources."""
 
 import os
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-# Which source reads files of which ending.
+# The source that reads files with each suffix.
 _ENDINGS = {
     "parquet": "ParquetDataSource",
     "pq": "ParquetDataSource",
@@ -26,7 +26,7 @@ _NAME = re.compile(
 
 
 def check_source(source: Any) -> None:
-    """Raise if an object is none of the things that records are read from by number."""
+    """Raise if records cannot be read from an object by index."""
     advice = _advice(source)
     if advice is not None:
         raise TypeError(f"`source` got {advice}")
@@ -34,13 +34,13 @@ def check_source(source: Any) -> None:
         raise TypeError(
             "A source needs `__len__` and `__getitem__(index)`, but"
             f" {type(source).__name__} has no `__getitem__`. A generator or another iterable"
-            " can be made a list first."
+            " can be turned into a list first."
         )
 
 
 def _advice(source: Any) -> str | None:
-    """Return what an object is and what to do with it; None if nothing is known against it."""
-    # Strings, dicts with numbers for keys and all that has a length and items are sources.
+    """Return what an object is and what to do with it; None if it may be a source."""
+    # Strings, dicts with integer keys and anything with a length and items are sources.
     match source:
         case str() if _is_path(source):
             return _advice_for_path(source)
@@ -50,11 +50,11 @@ def _advice(source: Any) -> str | None:
             return _advice_for_mapping(source)
         case AbstractSet():
             kind = type(source).__name__
-            return f"a {kind}, whose elements have no order. Make it a list: `sorted(...)`."
+            return f"a {kind}, whose elements have no order. Turn it into a list: `sorted(...)`."
         case Iterator():
             return (
-                f"a {type(source).__name__}, which can only be read once and in order. Make it a"
-                " list, or subclass `IterDataset` to read it in order."
+                f"a {type(source).__name__}, which can only be read once and in order. Turn it into"
+                " a list, or subclass `IterDataset` to read it in order."
             )
     return _advice_for_library(source)
 
@@ -68,11 +68,11 @@ def _advice_for_library(source: Any) -> str | None:
             " without `streaming=True`, or subclass `IterDataset` to read it in order."
         )
     if library == "pandas" and name == "DataFrame":
-        return 'a pandas DataFrame. Give its rows: `df.to_dict("records")`.'
+        return 'a pandas DataFrame. Pass its rows: `df.to_dict("records")`.'
     if library == "polars" and name == "DataFrame":
-        return "a polars DataFrame. Give its rows: `df.to_dicts()`."
+        return "a polars DataFrame. Pass its rows: `df.to_dicts()`."
     if library == "pyarrow" and name in ("Table", "RecordBatch"):
-        return f"a pyarrow {name}. Give its rows: `table.to_pylist()`."
+        return f"a pyarrow {name}. Pass its rows: `table.to_pylist()`."
     return None
 
 
@@ -85,7 +85,7 @@ def _advice_for_path(path: "str | bytes") -> str:
     name = os.fsdecode(path)
     match = _NAME.fullmatch(os.path.basename(name))
     reader = _ENDINGS.get(match["ending"].lower()) if match else None
-    given = f"the path {name!r}, and not what is in it."
+    given = f"the path {name!r} instead of its content."
     if reader is None:
         return (
             f"{given} Sources for files are in `wholegrain.sources`: ParquetDataSource,"
@@ -102,11 +102,11 @@ def _advice_for_mapping(source: "Mapping[Any, Any]") -> str | None:
     if type(source).__module__.partition(".")[0] == "datasets":
         first = next(iter(source))
         return (
-            f"the splits {names}{more} of a Hugging Face dataset. Give one of them:"
+            f"the splits {names}{more} of a Hugging Face dataset. Pass one of them:"
             f" `dataset[{first!r}]`."
         )
     return (
-        f"a dict with the keys {names}{more}, but records are asked for by number, from 0 on. If"
-        " it has columns, give its rows: `[dict(zip(d, row)) for row in zip(*d.values())]`; if it"
-        " has records, `list(d.values())`."
+        f"a dict with the keys {names}{more}, but records are read by index, starting at 0. If"
+        " it has columns, pass its rows: `[dict(zip(d, row)) for row in zip(*d.values())]`; if it"
+        " has records, pass `list(d.values())`."
     )

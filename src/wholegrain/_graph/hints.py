@@ -1,4 +1,4 @@
-"""What to call instead, where a user asks a dataset or an iterator for what it does not have."""
+"""What to call instead of an attribute that a dataset or an iterator does not have."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HINTS: dict[str, dict[str, str]] = {
         "prefetch": _STREAM,
         "take": "`ds[:n]` has the first n elements.",
         "limit": "`ds[:n]` has the first n elements.",
-        "skip": "`ds[n:]` leaves out the first n elements.",
+        "skip": "`ds[n:]` skips the first n elements.",
         "shard": "`ds[shard_index::shard_count]` is one of several shards.",
         "flat_map": "`experimental.FlatMapMapDataset(ds, transform)` does it.",
         "zip": "`experimental.ZipMapDataset([ds, other])` does it.",
@@ -42,8 +42,8 @@ _HINTS: dict[str, dict[str, str]] = {
             " `experimental.WindowShuffleIterDataset(ds, window_size=..., seed=...)`."
         ),
         "repeat": (
-            "Repeat " + _BEFORE.format(".repeat()") + ", where every epoch is shuffled"
-            " anew, or give the same elements again: `experimental.RepeatIterDataset(ds)`."
+            "Repeat " + _BEFORE.format(".repeat()") + ", which shuffles every epoch"
+            " differently, or repeat the same elements: `experimental.RepeatIterDataset(ds)`."
         ),
         "slice": "Slice " + _BEFORE.format("[start:stop]") + ".",
         "to_iter_dataset": "It is an IterDataset already.",
@@ -61,7 +61,7 @@ _HINTS: dict[str, dict[str, str]] = {
     },
     "class IterDataset": dict.fromkeys(
         ("source", "range", "concatenate", "select_from_datasets"),
-        "`MapDataset.{name}(...).to_iter_dataset()` makes an IterDataset.",
+        "`MapDataset.{name}(...).to_iter_dataset()` returns an IterDataset.",
     ),
     "DatasetIterator": dict.fromkeys(
         (
@@ -73,16 +73,16 @@ _HINTS: dict[str, dict[str, str]] = {
 }
 
 NO_INDEX = (
-    "An IterDataset has no elements by index: it gives them in order, `next(iter(ds))`."
-    " Before `to_iter_dataset()`, `ds[index]` and `ds[start:stop]` work."
+    "An IterDataset has no elements by index: it returns them in order, `next(iter(ds))`."
+    " Use `ds[index]` and `ds[start:stop]` before `to_iter_dataset()`."
 )
 
 
 class _NoAttribute:
-    """Stands for an attribute that a class does not have, and says what to call instead.
+    """An attribute that a class does not have: its error says what to call instead.
 
-    A `__getattr__` could say the same, but slows down every other attribute of the objects:
-    Python looks those up in a general way then.
+    `__getattr__` would be simpler, but it slows down all other attributes, because Python does not
+    specialise attribute access for classes that define it.
     """
 
     def __init__(self, name: str, hint: str) -> None:
@@ -92,7 +92,7 @@ class _NoAttribute:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is not None:
             who = f"'{type(instance).__name__}' object"
-        elif hasattr(type(owner), self._name):  # What makes datasets is known to classes alone.
+        elif hasattr(type(owner), self._name):  # Constructors are attributes of the classes only.
             return getattr(type(owner), self._name).__get__(owner)
         else:
             who = f"type object '{owner.__name__}'"
@@ -128,11 +128,11 @@ def no_attribute(asked: type, kind: str, name: str) -> Any:
 
 
 class WrongKindError(TypeError, AttributeError):
-    """An operator was used that a dataset does not have; for `hasattr` it is not there."""
+    """A dataset does not support this operator; `hasattr` returns False."""
 
 
 class NotThere:
-    """Stands for a special method that a class does not have, and says what to call instead."""
+    """A special method that a class does not have: its error says what to call instead."""
 
     def __init__(self, hint: str) -> None:
         self._hint = hint

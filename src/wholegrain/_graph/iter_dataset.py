@@ -1,4 +1,4 @@
-"""IterDataset: elements one after the other."""
+"""IterDataset: elements in order."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 P = ParamSpec("P")
-Parent = Any  # A MapDataset or an IterDataset: what has `__iter__` can stand above.
+Parent = Any  # A MapDataset or an IterDataset: anything with `__iter__` can be upstream.
 
 
 class _IterDatasetFactories(abc.ABCMeta):
-    """The ways to make an IterDataset. They belong to the class: an instance has none of them."""
+    """The constructors of an IterDataset. They belong to the class, not to its instances."""
 
     def mix(
         cls,
@@ -59,9 +59,9 @@ class _IterDatasetFactories(abc.ABCMeta):
         """Mix datasets by weight, evenly and without randomness, until one of them ends.
 
         Args:
-            datasets: The components; as a mapping, they are known by name in the states, so
+            datasets: The components. In a mapping they have names, which states refer to, so
                 that components may be added and removed between runs.
-            weights: One positive number for each, under the same names; by default all the same.
+            weights: One positive number per component, with the same names; equal by default.
         """
         return nodes.MixedIterDataset(datasets, weights)
 
@@ -73,10 +73,10 @@ class _IterDatasetFactories(abc.ABCMeta):
 
 @hints.with_hints
 class IterDataset(Shown, Generic[T_co], metaclass=_IterDatasetFactories):
-    """A dataset that gives its elements in order.
+    """A dataset that returns its elements in order.
 
-    `iter(ds)` starts at the first one, independently of other iterators. Datasets do not
-    change: each transformation returns a new one.
+    `iter(ds)` starts at the first element, independently of other iterators. Datasets are
+    immutable: each transformation returns a new one.
 
     A subclass has to define `__iter__`, returning a `DatasetIterator`.
 
@@ -89,14 +89,14 @@ class IterDataset(Shown, Generic[T_co], metaclass=_IterDatasetFactories):
     _parents: tuple[Parent, ...] = ()
 
     _repeats_itself: ClassVar[bool] = True
-    """Whether what it does to an element is the same in each epoch."""
+    """Whether it transforms an element in the same way in each epoch."""
 
     def __init__(self, parents: Parent | Sequence[Parent] = ()) -> None:
         self._parents = tuple(parents) if isinstance(parents, (list, tuple)) else (parents,)
 
     @abc.abstractmethod
     def __iter__(self) -> DatasetIterator[T_co]:
-        """Return an iterator that stands before the first element."""
+        """Return an iterator that starts at the first element."""
 
     # The graph.
 
@@ -111,7 +111,7 @@ class IterDataset(Shown, Generic[T_co], metaclass=_IterDatasetFactories):
         return parent
 
     def with_parents(self, parents: Sequence[Parent]) -> IterDataset[T_co]:
-        """Return the same transformation of other datasets."""
+        """Return the same transformation with other parents."""
         if all(new is old for new, old in zip(parents, self._parents, strict=True)):
             return self
         clone = copy.copy(self)
@@ -120,11 +120,11 @@ class IterDataset(Shown, Generic[T_co], metaclass=_IterDatasetFactories):
         return clone
 
     def _follow_parents(self) -> None:
-        """Compute what follows from the parents: called for each new set of them."""
+        """Compute what depends on the parents. Called for each new set of parents."""
 
     @property
     def _period(self) -> int | None:
-        """After how many elements read an endless dataset begins again; None if it is not known."""
+        """The number of elements after which an infinite dataset repeats; None if unknown."""
         return getattr(self._parents[0], "_period", None) if len(self._parents) == 1 else None
 
     @property
@@ -138,7 +138,7 @@ class IterDataset(Shown, Generic[T_co], metaclass=_IterDatasetFactories):
     def __str__(self) -> str:
         return type(self).__name__
 
-    if not TYPE_CHECKING:  # A checker would take any name for an attribute.
+    if not TYPE_CHECKING:  # A type checker would accept any name as an attribute.
         __getitem__ = hints.NotThere(hints.NO_INDEX)
 
     def __dir__(self) -> list[str]:
@@ -147,7 +147,7 @@ class IterDataset(Shown, Generic[T_co], metaclass=_IterDatasetFactories):
     # Transformations.
 
     def map(self, transform: Maps[T_co, R] | Callable[[T_co], R]) -> IterDataset[R]:
-        """Replace each element by `transform` of it."""
+        """Replace each element by `transform(element)`."""
         return nodes.MapIterDataset(self, transform)
 
     def map_with_index(
@@ -164,12 +164,12 @@ class IterDataset(Shown, Generic[T_co], metaclass=_IterDatasetFactories):
     ) -> IterDataset[R]:
         """Replace each element by `transform(element, rng)`.
 
-        `rng` is a numpy generator of the position's own: the same in every run, and valid
-        during the call only.
+        `rng` is a numpy generator that belongs to the position: it is the same in every run.
+        Use it only during the call.
 
         Args:
             transform: A `RandomMap`, or a function of the element and the generator.
-            seed: By default it follows from `ds.seed(...)` upstream.
+            seed: By default it is derived from `ds.seed(...)` upstream.
         """
         return nodes.RandomMapIterDataset(self, transform, seed)
 
@@ -219,14 +219,14 @@ class IterDataset(Shown, Generic[T_co], metaclass=_IterDatasetFactories):
         """Stack `batch_size` consecutive elements.
 
         Args:
-            batch_size: How many elements make a batch.
-            drop_remainder: Whether to leave out a short batch at the end.
-            batch_fn: Makes a batch of a list of elements; by default leaves are stacked.
+            batch_size: The number of elements in a batch.
+            drop_remainder: Whether to drop a short batch at the end.
+            batch_fn: Combines a list of elements into a batch; by default leaves are stacked.
         """
         return nodes.BatchIterDataset(self, batch_size, drop_remainder, batch_fn)
 
     def seed(self, seed: int) -> IterDataset[T_co]:
-        """Set the seed from which those of later random maps follow."""
+        """Set the seed that random maps downstream derive theirs from."""
         return nodes.SeedIterDataset(self, seed)
 
     def mp_prefetch(
@@ -238,15 +238,15 @@ class IterDataset(Shown, Generic[T_co], metaclass=_IterDatasetFactories):
         """Run the pipeline in worker processes, each on its share of the data.
 
         Args:
-            options: How many workers, and how many elements each may hold ready.
-            worker_init_fn: Called once in each worker with its index and their count.
+            options: How many workers, and how many finished elements each may hold.
+            worker_init_fn: Called once in each worker with its index and the number of workers.
             sequential_slice: Whether each worker reads a contiguous part of the sources instead
                 of every n-th element.
         """
         return nodes.process_prefetch(self, options, worker_init_fn, sequential_slice)
 
     def prefetch(self, multiprocessing_options: MultiprocessingOptions) -> IterDataset[T_co]:
-        """Do as `mp_prefetch`, under its former name."""
+        """Call `mp_prefetch`. This is its former name."""
         warnings.warn(
             "`IterDataset.prefetch` is now called `mp_prefetch`.", DeprecationWarning, stacklevel=2
         )

@@ -48,35 +48,35 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _ENDLESS = 2**48
-"""Nobody gets to the end of that many: part of an endless dataset, such as every third element."""
+"""More elements than a run can read: part of an infinite dataset, such as every third element."""
 P = ParamSpec("P")
 
 
 class Source(Protocol[T_co]):
-    """What `MapDataset.source` reads from: anything with a length and integer indices."""
+    """What `MapDataset.source` reads from: any object with a length and integer indices."""
 
     def __len__(self) -> int:
-        """Count the records."""
+        """Return the number of records."""
 
     def __getitem__(self, index: int, /) -> T_co:
-        """Read the record at `index`, from 0 to the length minus 1."""
+        """Return the record at `index`, from 0 to the length minus 1."""
 
 
 class _MapDatasetFactories(abc.ABCMeta):
-    """The ways to make a MapDataset. They belong to the class: an instance has none of them."""
+    """The constructors of a MapDataset. They belong to the class, not to its instances."""
 
     def source(cls, source: Source[T]) -> MapDataset[T]:
-        """Make a dataset of the elements of `source`.
+        """Create a dataset of the elements of `source`.
 
         Args:
-            source: Anything with `__len__` and an integer `__getitem__`. It is read from several
-                threads at once. If it has `__getitems__(indices)`, many elements are read by
+            source: Any object with `__len__` and an integer `__getitem__`. Several threads may
+                read it at once. If it defines `__getitems__(indices)`, many elements are read in
                 one call.
         """
         return nodes.SourceMapDataset(source)
 
     def range(cls, start: int, stop: int | None = None, step: int = 1) -> MapDataset[int]:
-        """Make a dataset of the integers that Python's `range` gives."""
+        """Create a dataset of the integers of Python's `range`."""
         return nodes.RangeMapDataset(start, stop, step)
 
     def mix(
@@ -84,12 +84,12 @@ class _MapDatasetFactories(abc.ABCMeta):
     ) -> MapDataset[T]:
         """Mix datasets by weight, evenly and without randomness.
 
-        The length is how long all components last; later epochs of the mixture go on in the
-        components where the one before ended.
+        An epoch ends when the first component is exhausted. The next epoch continues in each
+        component where the previous one ended.
 
         Args:
             datasets: The components.
-            weights: One positive number for each; by default all the same.
+            weights: One positive number per component; equal by default.
         """
         return nodes.MixedMapDataset(datasets, weights)
 
@@ -98,24 +98,24 @@ class _MapDatasetFactories(abc.ABCMeta):
         datasets: Sequence[MapDataset[T]],
         selection_map: transforms.DatasetSelectionMap,
     ) -> MapDataset[T]:
-        """Mix datasets by a map from each index to a dataset and an index in it."""
+        """Mix datasets with a map from each index to a dataset and an index in that dataset."""
         return nodes.SelectedMapDataset(datasets, selection_map)
 
     def concatenate(cls, datasets: Sequence[MapDataset[T]]) -> MapDataset[T]:
-        """Put datasets one after the other, in each epoch."""
+        """Concatenate datasets in each epoch."""
         return nodes.ConcatenateMapDataset(datasets)
 
 
 @hints.with_hints
 class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
-    """A dataset that gives any element by its index, without what stands before it.
+    """A dataset with random access: it returns any element by its index.
 
-    `len(ds)` is the length of one epoch. Indices at and past it address later epochs, where a
-    shuffle has another order and a random map other numbers. `None` means that there is no
-    element at an index; iterating leaves it out.
+    `len(ds)` is the length of one epoch. Larger indices address later epochs, where a shuffle has
+    another order and a random map other numbers. `None` means that there is no element at an
+    index; iteration skips it.
 
-    Datasets do not change: each transformation returns a new one. Nothing is read before an
-    element is asked for.
+    Datasets are immutable: each transformation returns a new one. Nothing is read until an
+    element is requested.
 
     A subclass has to define `__len__` and `__getitem__(index)`.
 
@@ -128,7 +128,7 @@ class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
     _parents: tuple[MapDataset[Any], ...] = ()
 
     _repeats_itself: ClassVar[bool] = True
-    """Whether what it does to an element is the same in each epoch."""
+    """Whether it transforms an element in the same way in each epoch."""
 
     def __init__(self, parents: MapDataset[Any] | Sequence[MapDataset[Any]] = ()) -> None:
         self._parents = (parents,) if isinstance(parents, MapDataset) else tuple(parents)
@@ -142,19 +142,19 @@ class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
     @overload
     def __getitem__(self, index: builtins.slice) -> MapDataset[T_co]: ...
     @overload
-    def __getitem__(self, index: int) -> T_co | Any: ...  # None where there is no element.
+    def __getitem__(self, index: int) -> T_co | Any: ...  # None if there is no element.
     @abc.abstractmethod
     def __getitem__(self, index: builtins.slice | int) -> MapDataset[T_co] | T_co | Any:
-        """Return the element at an index, or the dataset of a slice."""
+        """Return the element at an index, or a slice as a dataset."""
 
     def getitem(self, index: int) -> T_co | None:
-        """Read one element: what transformations call."""
+        """Read one element. Transformations call this, not `__getitem__`."""
         return self[index]
 
     def getitems(self, indices: Indices) -> Sequence[T_co | None]:
         """Read a chunk of elements, in the order of `indices`.
 
-        What transformations call: an element that cannot be read stands there as a Failure.
+        Transformations call this. An element that cannot be read is a Failure in the result.
         """
         places = indices.tolist()
         if type(self)._getitems is MapDataset._getitems:
@@ -162,11 +162,11 @@ class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
         return read_bulk(self, "_getitems", places, self, places)  # type: ignore[no-any-return]
 
     def gather(self, indices: Indices) -> NDArray[Any] | None:
-        """Return a chunk of elements stacked, where they are rows of one array; else None."""
+        """Return a stacked chunk if its elements are rows of one array, else None."""
         return None
 
     def _getitems(self, indices: Sequence[int]) -> Sequence[T_co | None]:
-        """Read elements; a subclass may override it where one read of many is better."""
+        """Read elements. A subclass may override this if reading many at once is cheaper."""
         return [self[index] for index in indices]
 
     def __iter__(self) -> DatasetIterator[T_co]:
@@ -188,7 +188,7 @@ class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
         return parent
 
     def with_parents(self, parents: Sequence[MapDataset[Any]]) -> MapDataset[T_co]:
-        """Return the same transformation of other datasets."""
+        """Return the same transformation with other parents."""
         if all(new is old for new, old in zip(parents, self._parents, strict=True)):
             return self
         clone = copy.copy(self)
@@ -197,28 +197,28 @@ class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
         return clone
 
     def _follow_parents(self) -> None:
-        """Compute what follows from the parents: called for each new set of them."""
+        """Compute what depends on the parents. Called for each new set of parents."""
 
     @property
     def chunk_hint(self) -> int:
-        """How many elements should be read at once at least, so that reading together pays."""
+        """The smallest chunk for which reading elements together is worth it."""
         return max((parent.chunk_hint for parent in self._parents), default=1)
 
     @property
     def sparse(self) -> bool:
-        """Whether elements may be missing, because a filter or flat map stands above."""
+        """Whether elements may be missing, because of a filter or flat map upstream."""
         return any(parent.sparse for parent in self._parents)
 
     @property
     def _period(self) -> int | None:
-        """After how many indices an endless dataset begins again; None if it is not known."""
+        """The number of indices after which an infinite dataset repeats; None if unknown."""
         if len(self) < _ENDLESS or len(self._parents) != 1:
             return None
         (parent,) = self._parents
         return len(parent) if len(parent) < _ENDLESS else parent._period
 
     def source_index(self, index: int) -> int:
-        """Return the index by which the source knows the element, as far as it is known."""
+        """Return the index of the element in the source, or the closest index that is known."""
         if len(self._parents) == 1:
             return self._parents[0].source_index(index)
         return index
@@ -240,9 +240,9 @@ class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
     # Transformations.
 
     def map(self, transform: Maps[T_co, R | None] | Callable[[T_co], R | None]) -> MapDataset[R]:
-        """Replace each element by `transform` of it.
+        """Replace each element by `transform(element)`.
 
-        Returning None takes the element out.
+        Returning None drops the element.
         """
         return nodes.MapMapDataset(self, transform)
 
@@ -251,7 +251,7 @@ class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
     ) -> MapDataset[R]:
         """Replace each element by `transform(index, element)`.
 
-        The index goes on over epochs: it is the one that was asked for here.
+        The index continues across epochs: it is the index that was requested.
         """
         return nodes.MapWithIndexMapDataset(self, transform)
 
@@ -263,19 +263,19 @@ class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
     ) -> MapDataset[R]:
         """Replace each element by `transform(element, rng)`.
 
-        `rng` is a numpy generator of the index's own: the same in every run, another in every
-        epoch, and valid during the call only.
+        `rng` is a numpy generator that belongs to the index: it is the same in every run and
+        different in every epoch. Use it only during the call.
 
         Args:
             transform: A `RandomMap`, or a function of the element and the generator.
-            seed: By default it follows from `ds.seed(...)` upstream.
+            seed: By default it is derived from `ds.seed(...)` upstream.
         """
         return nodes.RandomMapMapDataset(self, transform, seed)
 
     def filter(self, transform: Filters[T_co] | Callable[[T_co], Any]) -> MapDataset[T_co]:
         """Keep the elements for which `transform` is true.
 
-        The length stays the same, the elements that were dropped read as None.
+        The length stays the same, and dropped elements read as None.
         """
         return nodes.FilterMapDataset(self, transform)
 
@@ -320,12 +320,12 @@ class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
     ) -> MapDataset[Any]:
         """Stack `batch_size` consecutive elements of an epoch.
 
-        To batch over the ends of epochs, `repeat` first.
+        To batch across epochs, call `repeat` first.
 
         Args:
-            batch_size: How many elements make a batch.
-            drop_remainder: Whether to leave out a short batch at the end of each epoch.
-            batch_fn: Makes a batch of a list of elements; by default leaves are stacked.
+            batch_size: The number of elements in a batch.
+            drop_remainder: Whether to drop a short batch at the end of each epoch.
+            batch_fn: Combines a list of elements into a batch; by default leaves are stacked.
         """
         return nodes.BatchMapDataset(self, batch_size, drop_remainder, batch_fn)
 
@@ -333,19 +333,19 @@ class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
         """Put the elements of each epoch in a random order, without a buffer.
 
         Args:
-            seed: From 0 to 2**32 - 1. By default it follows from `ds.seed(...)` upstream.
+            seed: From 0 to 2**32 - 1. By default it is derived from `ds.seed(...)` upstream.
         """
         return nodes.ShuffleMapDataset(self, seed)
 
     def repeat(
         self, num_epochs: int | None = None, *, reseed_each_epoch: bool = True
     ) -> MapDataset[T_co]:
-        """Count several epochs as one.
+        """Treat several epochs as one.
 
         Args:
-            num_epochs: How many; forever by default.
+            num_epochs: The number of epochs; infinite by default.
             reseed_each_epoch: Whether shuffles and random maps upstream differ between the
-                epochs. If not, every epoch is the first one again.
+                epochs. If not, every epoch is the same as the first.
         """
         return nodes.RepeatMapDataset(self, num_epochs, reseed_each_epoch)
 
@@ -359,7 +359,7 @@ class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
         return nodes.IndexedMapDataset(self, sl)
 
     def seed(self, seed: int) -> MapDataset[T_co]:
-        """Set the seed from which those of later shuffles and random maps follow."""
+        """Set the seed that shuffles and random maps downstream derive theirs from."""
         return nodes.SeedMapDataset(self, seed)
 
     def to_iter_dataset(
@@ -368,8 +368,8 @@ class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
         """Read one epoch in order, ahead of the consumer.
 
         Args:
-            read_options: How far ahead, and with how many threads.
-            allow_nones: Whether to give None for missing elements instead of leaving them out.
+            read_options: How far to read ahead, and with how many threads.
+            allow_nones: Whether to return None for missing elements instead of skipping them.
         """
         if not (read_options is None or hasattr(read_options, "prefetch_buffer_size")):
             raise TypeError(

@@ -19,7 +19,7 @@ _LARGEST_BUFFER = 1000
 
 @dataclasses.dataclass(slots=True)
 class PerformanceConfig:
-    """What `pick_performance_config` suggests.
+    """The suggestion of `pick_performance_config`.
 
     Args:
         multiprocessing_options: For `mp_prefetch`.
@@ -40,17 +40,17 @@ def pick_performance_config(
 ) -> PerformanceConfig:
     """Suggest a number of workers and a read-ahead, from the size of a few elements.
 
-    The suggestion depends on the machine. Where the number of workers changes the order of the
-    elements, keep it with the experiment.
+    The suggestion depends on the machine. If the number of workers changes the order of the
+    elements, save it with the experiment.
 
     Args:
         ds: The pipeline, a MapDataset or an IterDataset.
-        ram_budget_mb: How much memory buffers may take; None for what is available now, in the
-            container if there is one.
-        max_workers: How many workers at most; None for the number of processors that this
+        ram_budget_mb: How much memory the buffers may take; None for what is available now, in
+            the container if there is one.
+        max_workers: The maximum number of workers; None for the number of processors that this
             process may use.
-        max_buffer_size: How many elements to read ahead at most; None for 1000.
-        samples_to_check: How many elements to look at.
+        max_buffer_size: The maximum number of elements to read ahead; None for 1000.
+        samples_to_check: How many elements to measure.
     """
     budget = limits.available_memory() / _MIB if ram_budget_mb is None else ram_budget_mb
     most_workers = max_workers or limits.available_cpus()
@@ -79,8 +79,8 @@ def _average_mib(datasets: Sequence[Any], samples: int) -> float:
         iterator.close()
     if len(sizes) < samples:
         logger().warning(
-            "There are only %d elements to estimate sizes from, fewer than %d: the largest"
-            " allowed values are taken.",
+            "There are only %d elements to estimate sizes from, fewer than %d, so the largest"
+            " allowed values are used.",
             len(sizes),
             samples,
         )

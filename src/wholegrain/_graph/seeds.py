@@ -1,4 +1,4 @@
-"""The seed that a random transformation has when none is given."""
+"""The seed of a random transformation that was given none."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -9,17 +9,17 @@ from wholegrain._core.whole_number import whole_number
 
 
 class Node(Protocol):
-    """A place in the graph."""
+    """A node of the graph."""
 
     @property
     def parents(self) -> Sequence[Any]:
-        """The places it reads from."""
+        """The nodes that it reads from."""
 
 
 def default_seed(node: Node) -> int | None:
-    """Mix the nearest `seed()` on each path above `node` with its distance.
+    """Combine the nearest `seed()` on each path upstream of `node` with its distance.
 
-    Prefetching is no stage of its own here: a pipeline has the same random numbers with and
+    Prefetching does not count as distance, so that a pipeline has the same random numbers with and
     without workers.
     """
     words: list[int] = []
@@ -36,19 +36,19 @@ def default_seed(node: Node) -> int | None:
 
 
 def resolve_seed(node: Node, seed: int | None, method: str) -> int:
-    """Return `seed`, or the default one, or say how to give one."""
+    """Return `seed` or the default; raise an error that says how to pass one if there is none."""
     if seed is None:
         seed = default_seed(node)
     if seed is None:
         raise ValueError(
             f"`{method}` needs a seed: pass `{method}(..., seed=...)`, or set one for the whole"
-            " pipeline before it with `ds.seed(...)`."
+            " pipeline upstream of it with `ds.seed(...)`."
         )
     return seed
 
 
 def checked_seed(seed: Any) -> Any:
-    """Return a seed of random numbers, or refuse it: any number from 0 on, or several."""
+    """Return a seed for random numbers, or raise: one or several numbers of at least 0."""
     if isinstance(seed, Sequence) and not isinstance(seed, (str, bytes)):
         for part in seed:
             checked_seed(part)
@@ -60,7 +60,7 @@ def checked_seed(seed: Any) -> Any:
 
 
 def checked_base_seed(seed: Any) -> Any:
-    """Return what `ds.seed` was given, or refuse it; None is no seed."""
-    if isinstance(seed, str):  # For numpy, and so for Grain, a wrong value.
+    """Return the seed that `ds.seed` was given, or raise; None means no seed."""
+    if isinstance(seed, str):  # A ValueError, as in numpy and therefore in Grain.
         raise ValueError(f"`seed` has to be a whole number, but got {seed!r}.")
     return None if seed is None else checked_seed(seed)

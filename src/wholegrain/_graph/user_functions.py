@@ -1,4 +1,4 @@
-"""What users give to transformations: a function, or an object of a class in `transforms`."""
+"""What users pass to transformations: a function, or an object of a class in `transforms`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from wholegrain._core.names import transform_name
 
-# What the function of each kind of transformation is called with.
+# The arguments that the function of each kind of transformation receives.
 _ARGUMENTS = {
     "map": ("element",),
     "filter": ("element",),
@@ -31,11 +31,11 @@ def method_or_function(transform: Any, base: str, method: str) -> Callable[..., 
     """Return the method of a transformation object, or the function that was given.
 
     Args:
-        transform: What was given.
-        base: The name of the class in `transforms` that such objects are of.
+        transform: What the user passed.
+        base: The name of the class in `transforms` that such objects derive from.
         method: The name of their method.
     """
-    # If nobody has imported them, there are no such objects: a worker need not wait for it.
+    # If the module is not imported, no such objects exist, and a worker need not import it.
     transforms = sys.modules.get("wholegrain.transforms")
     if transforms is not None:
         if isinstance(transform, getattr(transforms, base)):
@@ -63,8 +63,8 @@ def check_flat_map(transform: Any, needs_fan_out: bool) -> None:
     check_arguments("flat_map", transform.flat_map, _ARGUMENTS["flat_map"])
     if needs_fan_out and not hasattr(transform, "max_fan_out"):
         raise TypeError(
-            f"{transform_name(transform)} has to say into how many parts it splits an element at"
-            " most: give the class an attribute `max_fan_out`."
+            f"{transform_name(transform)} has to define the maximum number of parts of an element:"
+            " give the class an attribute `max_fan_out`."
         )
 
 
@@ -76,13 +76,13 @@ def refuse_class(transform: Any, method: str) -> None:
     if issubclass(transform, tuple(getattr(transforms, base) for base in _METHODS)):
         name = transform.__name__
         raise TypeError(
-            f"`{method}` needs an object, but got the class {name} itself. Make one:"
+            f"`{method}` needs an object, but got the class {name} itself. Create an object:"
             f" `{name}(...)`, with parentheses."
         )
 
 
 def _other_method(transform: Any) -> str:
-    """Say where a transformation object of another kind belongs."""
+    """Describe where to pass a transformation object of another kind."""
     transforms = sys.modules.get("wholegrain.transforms")
     for base, method in _METHODS.items() if transforms is not None else ():
         if isinstance(transform, getattr(transforms, base)):
@@ -92,9 +92,9 @@ def _other_method(transform: Any) -> str:
 
 
 def check_arguments(method: str, function: Any, arguments: tuple[str, ...]) -> None:
-    """Raise if a Python function cannot be called with so many arguments.
+    """Raise if a Python function does not accept the number of arguments.
 
-    Other callables are not looked at: what their signatures say need not be what they take.
+    Other callables are not checked, because their signatures may differ from what they accept.
     """
     is_bound = isinstance(function, types.MethodType)
     plain = function.__func__ if is_bound else function
@@ -119,6 +119,6 @@ def _fitting_method(method: str, least: int, most: int) -> str:
     if method == "map" and least == 2 <= most:
         return (
             " `map_with_index` calls it with the index and the element, `random_map` with the"
-            " element and a random generator. Other values can be given by `functools.partial`."
+            " element and a random generator. Bind other arguments with `functools.partial`."
         )
     return ""

@@ -1,4 +1,4 @@
-"""DataLoader: a source, a sampler and operations make a pipeline."""
+"""DataLoader: a pipeline of a source, a sampler and operations."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from wholegrain.options import MultiprocessingOptions, ReadOptions
 from wholegrain.samplers import IndexSampler, Sampler, SequentialSampler
 from wholegrain.sharding import NoSharding, ShardOptions, check_shard_options
 
-_MOST_SHOWN = 4  # Operations, where a loader is printed.
+_MOST_SHOWN = 4  # How many operations the repr of a loader shows.
 
 
 class DataLoader:
-    """Reads the records that a sampler names from a source, and applies operations to them.
+    """Reads records from a source in the order of a sampler, and applies operations to them.
 
     Each `iter(loader)` starts at the beginning, independently of other iterators.
 
     Args:
-        data_source: Anything with `__len__` and `__getitem__`.
-        sampler: Which records, and in which order.
-        operations: Transformations, applied in turn.
-        worker_count: How many processes run the pipeline. 0 runs it in this one, None in as
-            many as there are processors. "auto" finds out how many are best while they run, and
-            gives the elements, the order and the states of 0.
-        worker_buffer_size: How many finished elements each worker may hold ready.
+        data_source: Any object with `__len__` and `__getitem__`.
+        sampler: Which records to read, and in which order.
+        operations: Transformations, applied in this order.
+        worker_count: The number of processes that run the pipeline. 0 runs it in this process,
+            and None in as many as there are processors. "auto" chooses the number while the
+            pipeline runs; its elements, order and states are those of 0.
+        worker_buffer_size: How many finished elements each worker may hold.
         shard_options: Which shard this is; by default the sampler's.
-        read_options: How far, and with how many threads, each process reads ahead.
-        enable_profiling: Kept for programs that set it; has no effect.
+        read_options: How far each process reads ahead, and with how many threads.
+        enable_profiling: Accepted for programs that set it; has no effect.
         worker_backend: What starts the workers; see `MultiprocessingOptions.backend`.
 
     Example:
@@ -91,7 +91,7 @@ class DataLoader:
 
     @property
     def multiprocessing_options(self) -> MultiprocessingOptions:
-        """How many workers run the pipeline, and what each may hold ready."""
+        """The number of workers, and how many finished elements each may hold."""
         return self._multiprocessing_options
 
     @property
@@ -100,7 +100,7 @@ class DataLoader:
         return any(isinstance(operation, transforms.FlatMap) for operation in self._operations)
 
     def has_same_order(self, num_workers: int, saved_workers: int) -> bool:
-        """Say whether two numbers of workers give the same elements in the same order."""
+        """Return whether two numbers of workers yield the same elements in the same order."""
         return (
             num_workers == saved_workers
             or self._is_one_to_one
@@ -142,16 +142,16 @@ def _check_kinds(source: Any, sampler: Any, operations: Any, read_options: Any) 
         raise TypeError(
             "`data_source` needs `__len__` and `__getitem__(index)`, but"
             f" {type(source).__name__} has no `__getitem__`. A generator or another iterable can"
-            " be made a list first."
+            " be turned into a list first."
         )
     if not hasattr(sampler, "__getitem__"):
         raise TypeError(
-            "`sampler` has to say which record comes when, as"
+            "`sampler` has to define the order of the records, as"
             f" `IndexSampler(num_records=len(source))` does, but got {sampler!r}."
         )
     if not isinstance(operations, Iterable):
         raise TypeError(
-            f"`operations` has to be a list, but got {operations!r}: put it in brackets."
+            f"`operations` has to be a list, but got {operations!r}. Put it in brackets."
         )
     if not (read_options is None or hasattr(read_options, "prefetch_buffer_size")):
         raise TypeError(
@@ -167,8 +167,8 @@ def _determine_worker_count(worker_count: Any) -> int | Literal["auto"]:
         processors = os.cpu_count()
         if processors is None:
             raise ValueError(
-                "`worker_count=None` stands for the number of processors, which this system does"
-                " not tell. Pass a number."
+                "`worker_count=None` means the number of processors, which this system does"
+                " not report. Pass a number."
             )
         return processors
     count = int(whole_count("worker_count", worker_count))
@@ -195,8 +195,8 @@ def _shard_options(given: ShardOptions | None, sampler: Any) -> ShardOptions:
     options = getattr(sampler, "_shard_options", None)
     if not isinstance(options, ShardOptions):
         raise ValueError(
-            f"Which shard this is, {type(sampler).__name__} does not say. Pass"
-            " `shard_options=NoSharding()`, or those of this process, to the DataLoader."
+            f"{type(sampler).__name__} does not define which shard this is. Pass"
+            " `shard_options=NoSharding()`, or the options of this process, to the DataLoader."
         )
     return options
 
@@ -214,15 +214,15 @@ def _check_operations(operations: Sequence[Any]) -> None:
             check_batch_size(operation.batch_size)
         if isinstance(operation, transforms.MapWithIndex) and grouped:
             raise ValueError(
-                f"`MapWithIndex` cannot follow {grouped} in a DataLoader: what comes out of that"
-                " has no index of its own. Put it before."
+                f"`MapWithIndex` cannot follow {grouped} in a DataLoader, because its elements have"
+                " no index of their own. Put `MapWithIndex` first."
             )
         if isinstance(operation, (transforms.Batch, transforms.FlatMap, BatchOperation)):
             grouped = f"`{type(operation).__name__}`"
 
 
 def _check_random_maps(operations: Sequence[Any], sampler: Any) -> None:
-    """Refuse random maps for which there will be no random generator."""
+    """Raise for random maps that would have no random generator."""
     seedless = isinstance(sampler, (IndexSampler, SequentialSampler)) and sampler.seed is None
     after_flat_map = False
     for operation in operations:
@@ -244,12 +244,12 @@ def _warn_if_longer(sampler: Any, source: Any) -> None:
         return
     try:
         length = len(source)
-    except Exception:  # Reading will tell what is wrong with it.
+    except Exception:  # Reading will raise a better error.
         return
     if length and sampler.num_records > length:
         warnings.warn(
-            f"The sampler names {sampler.num_records} records, but the source has {length}: the"
-            " first ones are read again for the rest.",
+            f"The sampler has num_records={sampler.num_records}, but len(source)={length}. Indices"
+            " wrap around, so some records are read more than once per epoch.",
             stacklevel=3,
         )
 
@@ -267,19 +267,19 @@ def load(
     worker_count: int | Literal["auto"] | None = 0,
     read_options: ReadOptions | None = None,
 ) -> DataLoader:
-    """Make a DataLoader with an IndexSampler, by one call.
+    """Create a DataLoader with an IndexSampler in one call.
 
     Args:
-        source: Anything with `__len__` and `__getitem__`.
-        num_epochs: How many times all records are read; forever by default.
+        source: Any object with `__len__` and `__getitem__`.
+        num_epochs: How often all records are read; infinitely often by default.
         shuffle: Whether the order is random.
-        seed: What the order and random maps follow from; needed for `shuffle`.
+        seed: The seed of the order and of random maps; required for `shuffle`.
         shard_options: Which shard this is.
-        transformations: Applied in turn.
-        batch_size: If given, batches of this size are made at the end.
-        drop_remainder: Whether to leave out a last batch that is too short.
-        worker_count: How many processes run the pipeline; "auto" finds out.
-        read_options: How far, and with how many threads, each process reads ahead.
+        transformations: Applied in this order.
+        batch_size: If given, the elements are batched at the end.
+        drop_remainder: Whether to drop a short last batch.
+        worker_count: The number of processes that run the pipeline, or "auto".
+        read_options: How far each process reads ahead, and with how many threads.
     """
     sampler = IndexSampler(
         num_records=len(source),

@@ -1,4 +1,4 @@
-"""Operations of an earlier form: functions from one iterator of records to another."""
+"""Grain's older operations: functions from one iterator of records to another."""
 
 import dataclasses
 import warnings
@@ -14,7 +14,7 @@ from wholegrain.record import Record
 
 @runtime_checkable
 class Operation(Protocol):
-    """Makes an iterator of records out of another."""
+    """Transforms an iterator of records."""
 
     def __call__(self, input_iterator: Iterator[Record[Any]]) -> Iterator[Record[Any]]:
         """Return the records after this operation."""
@@ -28,7 +28,7 @@ def _warn_once(operation: Any, instead: str) -> None:
     if kind not in _warned:
         _warned.add(kind)
         warnings.warn(
-            f"`{kind.__name__}` is an earlier form of `{instead}`, which does the same.",
+            f"`{kind.__name__}` is deprecated. Use `{instead}` instead.",
             DeprecationWarning,
             stacklevel=3,
         )
@@ -36,7 +36,7 @@ def _warn_once(operation: Any, instead: str) -> None:
 
 @dataclasses.dataclass
 class MapOperation:
-    """Replaces the data of each record by a function of it."""
+    """Replaces the data of each record by `map_function(data)`."""
 
     map_function: Callable[[Any], Any]
 
@@ -58,7 +58,7 @@ class MapOperation:
 
 @dataclasses.dataclass
 class RandomMapOperation:
-    """Replaces the data of each record by a function of it and the record's generator."""
+    """Replaces the data of each record by `random_map_function(data, rng)`."""
 
     random_map_function: Callable[[Any, np.random.Generator], Any]
 
@@ -81,7 +81,7 @@ class RandomMapOperation:
 
 @dataclasses.dataclass
 class FilterOperation:
-    """Keeps the records for whose data a function is true."""
+    """Keeps the records whose data a function accepts."""
 
     condition_function: Callable[[Any], bool]
 
@@ -118,7 +118,7 @@ class BatchOperation:
         self._display_deprecation_message = True
 
     def disable_deprecation_message(self) -> None:
-        """Do not say that this is an earlier form."""
+        """Do not warn that this operation is deprecated."""
         self._display_deprecation_message = False
 
     def __call__(self, input_iterator: Iterator[Record[Any]]) -> Iterator[Record[Any]]:
@@ -140,7 +140,7 @@ class BatchOperation:
             yield Record(metadata.remove_record_key(), self.make_batch(batch))
 
     def make_batch(self, elements: Sequence[Any]) -> Any:
-        """Make a batch of elements."""
+        """Combine elements into a batch."""
         if self.batch_fn is not None:
             return self.batch_fn(elements)
         differing = [
@@ -150,7 +150,7 @@ class BatchOperation:
         ]
         if differing:
             raise TypeError(
-                "The elements of a batch need the same structure, but those at"
+                "The elements of a batch must have the same structure, but those at"
                 f" {differing} differ from the first: {describe(elements[differing[0]])}"
                 f" instead of {describe(elements[0])}."
             )
@@ -159,7 +159,7 @@ class BatchOperation:
 
 def _same_structure(first: Any, second: Any) -> bool:
     try:
-        # Both ways: a container may stand where the other has a leaf.
+        # In both directions, because one may have a container where the other has a leaf.
         tree.zip_leaves(len, [first, second])
         tree.zip_leaves(len, [second, first])
     except tree.StructureMismatchError:

@@ -1,4 +1,4 @@
-"""Metadata of records whose random generator is made when it is first used: few need one."""
+"""Metadata of records that creates the random generator when it is first used."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ from wholegrain.samplers import record_rng
 
 
 class LazyMetadata(RecordMetadata):
-    """Metadata that knows how to make its generator."""
+    """Metadata that creates its generator on demand."""
 
     __slots__ = ()
 
     @property  # type: ignore[misc]
     def __class__(self) -> type[RecordMetadata]:  # type: ignore[override]
-        # To users it is what it stands for: in `==`, in `repr`, in `dataclasses.replace`.
+        # It behaves as a RecordMetadata in `==`, in `repr` and in `dataclasses.replace`.
         return RecordMetadata
 
     def __reduce__(self) -> Any:
@@ -26,7 +26,7 @@ class LazyMetadata(RecordMetadata):
 
 
 class SeededMetadata(LazyMetadata):
-    """Metadata of a record, with the sampler's seed in place of the generator."""
+    """Metadata of a record, with the sampler's seed instead of a generator."""
 
     __slots__ = ("_rng", "_seed")
 
@@ -49,7 +49,7 @@ class SeededMetadata(LazyMetadata):
 
 
 class KeylessMetadata(LazyMetadata):
-    """Metadata of what is no longer one record of the source; the generator is the record's."""
+    """Metadata of data that is no longer one record; the generator is that of the record."""
 
     __slots__ = ("_record", "_rng")
 

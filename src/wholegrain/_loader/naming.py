@@ -1,4 +1,4 @@
-"""How a state names the sampler and the source that it belongs to, and when two are the same."""
+"""How a state names its sampler and its source, and when two names mean the same."""
 
 import ast
 import re
@@ -11,14 +11,14 @@ from wholegrain._state.validate import WrongStateError, shortened
 
 
 def source_name(source: Any) -> str:
-    """Return how a source is named in a state: never by its data."""
+    """Return the name of a source in a state, which never contains its data."""
     if isinstance(source, (list, tuple, np.ndarray)):
         return str(type(source))
     return repr(source)
 
 
 def check_same(what: str, saved: Any, own: str) -> None:
-    """Raise if a state was taken with another sampler or source.
+    """Raise if a state was saved with another sampler or source.
 
     Args:
         what: The argument of the DataLoader that is compared.
@@ -33,13 +33,13 @@ def check_same(what: str, saved: Any, own: str) -> None:
         )
     if _lasting(saved) != _lasting(own):
         raise ValueError(
-            f"The state was taken with another `{what}`:\n    {saved}\nbut this DataLoader"
-            f" has\n    {own}\nIf they are the same, give the class a `__repr__` that says so."
+            f"The state was saved with another `{what}`:\n    {saved}\nbut this DataLoader"
+            f" has\n    {own}\nIf both are the same, give the class a `__repr__` that is equal."
         )
     if _ADDRESS.search(own):
         warnings.warn(
-            f"Whether the state was taken with the same `{what}` cannot be checked: it is called"
-            f" {own}, and elsewhere it has another address. Give its class a `__repr__` that"
+            f"Cannot check whether the state was saved with the same `{what}`: its `repr` is"
+            f" {own}, which contains a memory address. Give its class a `__repr__` that"
             " identifies the data.",
             stacklevel=4,
         )
@@ -53,7 +53,7 @@ _VALUES_AND_NAME = re.compile(r"(\w+)\((\[.*\]), name='[^']*'\)", re.DOTALL)
 def _lasting(name: str) -> str:
     """Return the part of a name that is the same in every run."""
     name = _ADDRESS.sub("", name)
-    # The class says where index and count came from; they are what counts.
+    # The class only tells where index and count came from; the values matter.
     name = _SHARD_OPTIONS.sub("ShardOptions(", name)
     # Grain names a source in shared memory by all its values and a random name.
     if in_memory := _VALUES_AND_NAME.fullmatch(name):

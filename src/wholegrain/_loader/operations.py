@@ -1,4 +1,4 @@
-"""Operations of a DataLoader: what they do to records on their way."""
+"""Operations of a DataLoader, as transformations of records."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -154,7 +154,7 @@ def _with_rng(function: Callable[[Any, Any], Any]) -> Callable[[Record[Any]], An
 
 
 class _MapIterator(ElementIterator[Record[Any]]):
-    """The records with the result of a function as their data. None is data like any other."""
+    """Records whose data is replaced by the result of a function. None is valid data."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class _MapIterator(ElementIterator[Record[Any]]):
     def transform_chunk(self, results: list[Any], elements: list[Any]) -> None:
         function = self._function
         for record in elements:
-            # What was made is kept if it raises.
+            # Keeps the results so far if the function raises.
             results.append(Record(record.metadata, function(record)))  # noqa: PERF401
 
 
@@ -200,7 +200,7 @@ class _DataMapIterator(ElementIterator[Any]):
 
 
 class _OnData:
-    """A filter for data, applied to records."""
+    """Applies a filter of data to records."""
 
     def __init__(self, operation: transforms.Filter) -> None:
         self._operation = operation
@@ -213,7 +213,7 @@ class _OnData:
 
 
 class _RecordsOf(transforms.FlatMap):
-    """A flat map for data, applied to records. Parts have no key, and no generator."""
+    """Applies a flat map of data to records. The parts have no key and no generator."""
 
     def __init__(self, operation: transforms.FlatMap) -> None:
         self._operation = operation
@@ -230,7 +230,7 @@ class _RecordsOf(transforms.FlatMap):
 
 
 class _BatchIterator(BatchDatasetIterator[Record[Any]]):
-    """Records of batches, with the metadata of the last record of each."""
+    """Batches as records, each with the metadata of its last record."""
 
     def __next__(self) -> Record[Any]:
         batch = self._next_batch()
@@ -250,9 +250,9 @@ class _BatchIterator(BatchDatasetIterator[Record[Any]]):
 
 
 class _LegacyIterator(TransformIterator[Record[Any]]):
-    """What an operation makes of the stream of records.
+    """The records that an older `Operation` yields.
 
-    The position is how far the stream was read; what the operation holds back is not saved.
+    The state is the position of the stream that it reads. Records that it holds are not saved.
     """
 
     def __init__(self, parent: DatasetIterator[Any], operation: Any) -> None:
@@ -274,13 +274,13 @@ class _LegacyIterator(TransformIterator[Record[Any]]):
         except StopIteration:
             raise
         except Exception:
-            # A generator has ended with its error. Go on behind the record that failed.
+            # The error has ended the generator. Continue after the record that failed.
             self._start()
             raise
 
     def go_to(self, state: State) -> None:
         super().go_to(state)
-        # Started anew: it may hold records of another place, or have ended.
+        # Start it again: it may hold records from another position, or have ended.
         self._start()
 
 
@@ -311,7 +311,7 @@ class _DataIterator(TransformIterator[Any]):
         return next(self.parent).data
 
     def next_into(self, empty: Empty) -> Any:
-        """Return the next element in memory that `empty` gives, where it can."""
+        """Return the next element, in memory from `empty` if the parent supports that."""
         next_into = getattr(self.parent, "next_into", None)
         return (next(self.parent) if next_into is None else next_into(empty)).data
 

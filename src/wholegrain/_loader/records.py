@@ -22,7 +22,7 @@ _BUILT_IN = (IndexSampler, SequentialSampler)
 
 
 class SampledMapDataset(MapNode[Any]):
-    """Element `p` is the record that the sampler has at place `p` of this shard.
+    """Element `p` is the record at position `p` of this shard of the sampler.
 
     Args:
         source: Has the data of the records.
@@ -55,12 +55,12 @@ class SampledMapDataset(MapNode[Any]):
 
     @property
     def is_random(self) -> bool:
-        """Whether the order is a random one."""
+        """Whether the order is random."""
         return bool(getattr(self._sampler, "_shuffle", False))
 
     @property
     def epochs_inside(self) -> int | None:
-        """How many times the sampler names each record; None for any number."""
+        """How often the sampler contains each record; None if unknown or infinite."""
         return getattr(self._sampler, "_num_epochs", 1)
 
     def __len__(self) -> int:
@@ -101,7 +101,7 @@ class SampledMapDataset(MapNode[Any]):
         return keys if count is None else keys % count
 
     def _read_custom(self, places: Indices, indices: Indices) -> Sequence[Any]:
-        """Read the records that a sampler of the user's names."""
+        """Read the records of a user-defined sampler."""
         metadata = read_singly(self._sampler.__getitem__, places.tolist(), self, indices)
         count = self._num_records()
 
@@ -110,7 +110,7 @@ class SampledMapDataset(MapNode[Any]):
 
         keys = for_each(find_keys, self, indices, metadata)
         if count is None or type(keys) is PartlyFailed:
-            # Keys may be anything that the source takes.
+            # Keys may be anything that the source accepts.
             read = self._source.__getitem__
             data: Sequence[Any] = for_each(
                 lambda results, some: results.extend(map(read, some)), self, indices, keys
@@ -120,13 +120,13 @@ class SampledMapDataset(MapNode[Any]):
         return data if self._bare else _records(metadata, data)
 
     def _num_records(self) -> int | None:
-        """Count the records of the source; None if it does not tell."""
+        """Return the length of the source; None if it has none."""
         try:
             count = len(self._source)
         except TypeError:
             return None
         if not count:
-            raise ZeroDivisionError("The source is empty: there is no record to read.")
+            raise ZeroDivisionError("The source is empty, so there is no record to read.")
         return count
 
     def source_index(self, index: int) -> int:
@@ -141,7 +141,7 @@ class SampledMapDataset(MapNode[Any]):
 
 
 def _records(metadata: Sequence[Any], data: Sequence[Any]) -> list[Record[Any]]:
-    """Put what was read and what is known of it together."""
+    """Combine the data with its metadata."""
     if type(data) is not PartlyFailed:
         return list(map(Record, metadata, data))
     pairs = zip(metadata, data, strict=True)
@@ -149,16 +149,16 @@ def _records(metadata: Sequence[Any], data: Sequence[Any]) -> list[Record[Any]]:
 
 
 def in_source(key: Any, num_records: int | None) -> Any:
-    """Return the key by which a source is asked: a sampler may run on past the last one."""
+    """Return the key to read: indices past the end of the source wrap around."""
     if key is None:
         raise ValueError(
-            "The sampler returned a record without `record_key`: there is nothing to read."
+            "The sampler returned metadata without `record_key`, so there is no record to read."
         )
     return key if num_records is None else key % num_records
 
 
 def shard_length(num_places: int, options: ShardOptions) -> int:
-    """Return how many of the sampler's places belong to a shard."""
+    """Return how many positions of the sampler belong to a shard."""
     whole, rest = divmod(num_places, options.shard_count)
     if not options.drop_remainder and options.shard_index < rest:
         whole += 1
@@ -166,10 +166,10 @@ def shard_length(num_places: int, options: ShardOptions) -> int:
 
 
 def count_places(sampler: Any) -> int:
-    """Return how many places a sampler has, by asking it where it has to."""
+    """Return the length of a sampler, by bisection if it does not define one."""
     if hasattr(sampler, "__len__"):
         return len(sampler)
-    # The first place that is past the end, between two of which one is known to be.
+    # Bisect for the first position past the end.
     low, high = 0, sys.maxsize
     while low < high:
         middle = (low + high) // 2

@@ -1,1 +1,1 @@
-"""Packing sequences into rows of a fixed length: knows arrays, knows no dataset."""
+"""Packing sequences into rows of a fixed length. Knows arrays, but not datasets."""

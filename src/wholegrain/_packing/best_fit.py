@@ -11,8 +11,8 @@ from wholegrain._core.types import NDArray
 class BestFit:
     """Finds the fullest bin with room for one feature, by bisection.
 
-    The bins are sorted by their room, and those with the same room by their number. Both are
-    kept in one integer, which is quicker to compare than a pair.
+    The bins are sorted by free space, and bins with the same free space by their number. Both are
+    stored in one integer, which is faster to compare than a pair.
     """
 
     def __init__(self, room: Sequence[int]) -> None:
@@ -21,12 +21,12 @@ class BestFit:
         self._sorted = sorted(self._keys)
 
     def find(self, length: int) -> int:
-        """Return the bin with the least room for at least `length` cells, or -1."""
+        """Return the fullest bin with room for `length` cells, or -1."""
         place = bisect.bisect_left(self._sorted, length * self._num_bins)
         return self._sorted[place] % self._num_bins if place < self._num_bins else -1
 
     def update(self, bin_: int, room: int) -> None:
-        """Note the room that is left in a bin."""
+        """Update the free space of a bin."""
         key = room * self._num_bins + bin_
         del self._sorted[bisect.bisect_left(self._sorted, self._keys[bin_])]
         bisect.insort(self._sorted, key)
@@ -38,7 +38,7 @@ def best_fit(fits: NDArray[np.bool_], fill: NDArray[np.int64]) -> int:
 
     Args:
         fits: For each bin, whether all features of an element fit.
-        fill: For each bin, how much of it is used, over all features.
+        fill: For each bin, the used cells, summed over all features.
     """
     bin_ = int(np.where(fits, fill, -1).argmax())
     return bin_ if fits[bin_] else -1

@@ -1,4 +1,4 @@
-"""Bins that fill together: which one takes an element, and where in it."""
+"""A set of open bins: which bin takes an element, and at which offset."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -24,27 +24,27 @@ class FeatureArrays:
 
 
 class Bins(Protocol):
-    """Chooses bins, keeps account of their room, and writes segment ids and positions."""
+    """Chooses bins, tracks their free space, and writes segment ids and positions."""
 
     @property
     def num_open(self) -> int:
-        """How many bins have elements. They are always the first ones."""
+        """The number of bins that have elements. They are always the first ones."""
 
     def add(self, elements: list[Any], start: int, chosen: list[int] | None, /) -> int:
-        """Place and copy elements from `start` on, as long as there is a quick way to do it.
+        """Place and copy elements from `start` on, as long as the fast path supports them.
 
-        Returns how many; `place` is for the next one. Their bins are appended to `chosen`.
+        Returns how many were placed; call `place` for the next one. Appends their bins to `chosen`.
         """
 
     def place(self, lengths: tuple[int, ...], /) -> tuple[int, ...] | None:
-        """Return the bin for an element, and where in it each feature starts.
+        """Return the bin for an element, and the offset of each feature in it.
 
-        None means that no bin has room. No length is greater than the bin's.
+        None means that no bin has room. No length may exceed that of a bin.
         """
 
 
 def make_bins(plan: PackingPlan, arrays: Sequence[FeatureArrays]) -> Bins:
-    """Return empty bins over `arrays`, in C if there."""
+    """Return empty bins over `arrays`, implemented in C if the extension is available."""
     if native.lib is None:
         return SingleFeatureBins(plan, arrays[0]) if len(arrays) == 1 else NumpyBins(plan, arrays)
     features = tuple(
@@ -71,7 +71,7 @@ class SingleFeatureBins:
         self._segment_ids = _cells(arrays.segment_ids)
         self._positions = _cells(arrays.positions)
         self._limit = plan.max_sequences_per_bin
-        # A bin that takes no more elements has room for -1: not even an empty sequence fits.
+        # A bin that takes no more elements has a free space of -1: not even an empty sequence fits.
         self._room = [arrays.feature.capacity] * plan.num_bins
         self._counts = [0] * plan.num_bins
         self._finder = BestFit(self._room) if plan.best_fit else FirstFit(self._room)
@@ -175,5 +175,5 @@ class NumpyBins:
 
 
 def _cells(array: Any) -> Any:
-    """Return the cells of all bins in one line."""
+    """Return the cells of all bins as a one-dimensional array."""
     return None if array is None else array.reshape(-1, *array.shape[2:])

@@ -1,4 +1,4 @@
-"""Concatenate and split: rows without padding, at the price of cutting sequences in two."""
+"""Concatenate and split: rows without padding, because sequences may be split."""
 
 import dataclasses
 import enum
@@ -22,10 +22,10 @@ _logger = logging.getLogger("wholegrain")
 
 
 class BOSHandling(enum.Enum):
-    """What to do with the first token of each piece: the beginning of a sequence, or of its rest.
+    """What to do with the first token of each piece: the start of a sequence, or of its remainder.
 
-    `DO_NOTHING` leaves it; `REPLACE_FIRST_TOKEN_WITH_BOS` puts the token for "begin of sequence"
-    in its place, so that the rest of a split sequence begins as any other.
+    `DO_NOTHING` keeps it. `REPLACE_FIRST_TOKEN_WITH_BOS` replaces it by the "begin of sequence"
+    token, so that the remainder of a split sequence starts like any other.
     """
 
     DO_NOTHING = enum.auto()
@@ -37,9 +37,9 @@ class ConcatFeature:
     """One array of the rows.
 
     Args:
-        name: What it is called in elements and rows.
+        name: Its name in elements and rows.
         length: How many cells a row has.
-        is_meta: Whether it is never split, and goes without segment ids and positions.
+        is_meta: Whether it is never split, and has no segment ids and positions.
         gets_bos: Whether the first cell of each piece is replaced by the BOS token.
     """
 
@@ -51,7 +51,7 @@ class ConcatFeature:
 
 @dataclasses.dataclass(frozen=True)
 class ConcatSplitPlan:
-    """What is known before the first element.
+    """The validated arguments of `ConcatThenSplitIterDataset`.
 
     Args:
         features: In the order of the output.
@@ -65,14 +65,14 @@ class ConcatSplitPlan:
 
 
 class Piece:
-    """An element, or what is left of one: of each feature the cells from `starts` to `stops`.
+    """An element or its remainder: the cells from `starts` to `stops` of each feature.
 
     Args:
-        sequences: The features, whole.
-        starts: Where the piece begins in each of them.
-        stops: Where it ends in each of them.
-        origin: Whatever the caller wants to remember of the element.
-        is_whole: Whether nothing was cut off.
+        sequences: The complete features.
+        starts: The start of the piece in each of them.
+        stops: The end of the piece in each of them.
+        origin: Any value that the caller wants to keep with the element.
+        is_whole: Whether the piece is a complete element.
     """
 
     __slots__ = ("is_whole", "origin", "sequences", "starts", "stops")
@@ -104,7 +104,7 @@ def plan_concat_split(
     """Check the arguments of `ConcatThenSplitIterDataset`.
 
     Raises:
-        ValueError: If they contradict each other, with what to change.
+        ValueError: If they contradict each other; the message says what to change.
     """
     if not isinstance(length_struct, Mapping):
         raise TypeError(
@@ -129,8 +129,8 @@ def plan_concat_split(
     both = sorted(set(bos_features) & set(meta_features))
     if both:
         raise ValueError(
-            f"{both} are in `bos_features` and in `meta_features`: a meta feature has no tokens"
-            " that could be replaced."
+            f"{both} are in `bos_features` and in `meta_features`, but a meta feature has no tokens"
+            " to replace. Remove them from one of the two."
         )
     features = [
         ConcatFeature(name, operator.index(length), name in meta_features, name in bos_features)
@@ -140,10 +140,10 @@ def plan_concat_split(
 
 
 def whole_piece(plan: ConcatSplitPlan, element: Any, origin: Any) -> Piece:
-    """Return all of an element.
+    """Return a complete element as one piece.
 
     Raises:
-        ValueError: If it does not have just the features of the plan.
+        ValueError: If it does not have exactly the features of the plan.
     """
     features = plan.features
     if type(element) is dict and len(element) == len(features) == 1:
@@ -159,7 +159,7 @@ def whole_piece(plan: ConcatSplitPlan, element: Any, origin: Any) -> Piece:
         raise ValueError(
             f"An element has the features {list(element)}, but `length_struct` has"
             f" {[feature.name for feature in features]}. They must be the same: drop features"
-            " from the elements, or give their lengths."
+            " from the elements, or add their lengths to `length_struct`."
         )
     sequences = [_sequence(feature, element[feature.name]) for feature in features]
     return Piece(sequences, [0] * len(features), list(map(len, sequences)), origin, True)
@@ -169,13 +169,13 @@ def _sequence(feature: ConcatFeature, value: Any) -> NDArray[Any]:
     try:
         return np.atleast_1d(value)
     except Exception as error:
-        what = f"the feature {feature.name!r} is no array"
+        what = f"the feature {feature.name!r} is not an array"
         add_stage_note(error, f"This happened in {_STAGE}: {what}.")
         raise
 
 
 def fills_a_row(plan: ConcatSplitPlan, piece: Piece) -> bool:
-    """Say whether one of the features is as long as a row, and none longer."""
+    """Return whether a feature is as long as a row, and none is longer."""
     room = [f.length - length for f, length in zip(plan.features, piece.stops, strict=True)]
     return min(room) == 0
 
@@ -191,9 +191,9 @@ class ConcatenatedRow:
         self.num_pieces = 0
 
     def append(self, piece: Piece) -> Piece | None:
-        """Append as much of a piece as there is room for, and return the rest.
+        """Append as much of a piece as there is room for, and return the remainder.
 
-        If there is room for nothing at all, the rest is the piece itself.
+        If there is no room at all, the remainder is the piece itself.
         """
         if len(self._cells) == 1 and not self._cells[0].feature.is_meta:
             return self._append_single(piece)
@@ -209,20 +209,20 @@ class ConcatenatedRow:
                 cuts[f] = cut
         rest: Piece | None = None
         if cuts is not piece.stops:
-            behind = [
+            rest_starts = [
                 start if cells.feature.is_meta else cut
                 for cells, start, cut in zip(self._cells, starts, cuts, strict=True)
             ]
-            if behind == starts:
+            if rest_starts == starts:
                 return piece
-            rest = Piece(piece.sequences, behind, piece.stops, piece.origin, False)
+            rest = Piece(piece.sequences, rest_starts, piece.stops, piece.origin, False)
         self.num_pieces += 1
         for f, cells in enumerate(self._cells):
             cells.append(piece.sequences[f], starts[f], cuts[f])
         return rest
 
     def _append_single(self, piece: Piece) -> Piece | None:
-        """Do the same for one feature, as is common."""
+        """Do the same for the common case of one feature."""
         cells, start, stop = self._cells[0], piece.starts[0], piece.stops[0]
         rest: Piece | None = None
         if stop - start > cells.room:
@@ -265,7 +265,7 @@ class _Cells:
         self.stops.append(stop)
 
     def join(self, row: Row, bos_token_id: int | None) -> None:
-        """Put the pieces into one array of `row`, and number them in two others."""
+        """Write the pieces into `row`, with their segment ids and positions."""
         feature, first = self.feature, self.sequences[0]
         values = np.empty((feature.length, *first.shape[1:]), first.dtype)
         row[feature.name] = values
@@ -285,7 +285,7 @@ class _Cells:
                 end += stop - start
 
     def add_note(self, error: Exception) -> None:
-        """Say which feature could not be put together, and of what."""
+        """Describe which feature could not be concatenated, and from which pieces."""
         kinds = dict.fromkeys(f"{s.dtype}{[..., *s.shape[1:]]}" for s in self.sequences)
         add_stage_note(
             error,
@@ -321,7 +321,7 @@ class _Cells:
 @functools.cache
 def _say_what_limits(feature: ConcatFeature) -> None:
     _logger.warning(
-        "The meta feature %r is full before the others, so rows have padding. Raise its length of"
+        "The meta feature %r fills up before the others, so rows have padding. Raise its length of"
         " %d in `length_struct`.",
         feature.name,
         feature.length,
@@ -329,7 +329,7 @@ def _say_what_limits(feature: ConcatFeature) -> None:
 
 
 def _counting(length: int) -> NDArray[np.int32]:
-    """Return 0, 1, ..., length - 1, from an array that is made once."""
+    """Return 0, 1, ..., length - 1, as a view of a cached array."""
     global _numbers
     numbers = _numbers
     if len(numbers) < length:

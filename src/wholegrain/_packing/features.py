@@ -1,4 +1,4 @@
-"""What is packed, and into how much room: the arguments of packing, checked and made flat."""
+"""The arguments of packing, validated and flattened: which features, and how much room."""
 
 import dataclasses
 import operator
@@ -15,11 +15,11 @@ class Feature:
     """One array of the packed rows.
 
     Args:
-        path: Where the feature is in an element: one key, or several for a nested one.
-        capacity: How many cells a row has.
-        alignment: Each sequence starts at a multiple of it.
-        padding: What empty cells hold; None for zero.
-        is_meta: Whether it goes without segment ids and positions.
+        path: The path of the feature in an element: one key, or several for a nested one.
+        capacity: The number of cells in a row.
+        alignment: Each sequence starts at a multiple of this number.
+        padding: The value of empty cells; None for zero.
+        is_meta: Whether it has no segment ids and positions.
     """
 
     path: Path
@@ -37,14 +37,14 @@ class Feature:
 
 @dataclasses.dataclass(frozen=True)
 class PackingPlan:
-    """Everything that is known about packing before the first element.
+    """The validated arguments of a packing dataset.
 
     Args:
         structure: The `length_struct`.
-        features: What is packed, in the order of `structure`.
-        list_features: What is collected in lists, one entry for each element of a row.
-        num_bins: How many rows fill together.
-        max_sequences_per_bin: How many elements a row takes; None for any number.
+        features: The features to pack, in the order of `structure`.
+        list_features: Features collected in lists, with one entry for each element of a row.
+        num_bins: The number of open rows.
+        max_sequences_per_bin: The maximum number of elements in a row; None for no limit.
         best_fit: Whether an element goes into the fullest row that has room, not the first.
     """
 
@@ -57,7 +57,7 @@ class PackingPlan:
 
     @property
     def stage(self) -> str:
-        """The name of the dataset that packs so."""
+        """The name of the dataset class that packs this way."""
         return "BestFitPackIterDataset" if self.best_fit else "FirstFitPackIterDataset"
 
 
@@ -74,7 +74,7 @@ def plan_packing(
     """Check the arguments of a packing dataset.
 
     Raises:
-        ValueError: If they cannot lead to any packing, with what to change.
+        ValueError: If packing is impossible; the message says what to change.
     """
     if not isinstance(length_struct, Mapping):
         raise ValueError(
@@ -96,7 +96,7 @@ def plan_packing(
         if len(path) > 1 and name not in meta_features:
             raise ValueError(
                 f"The feature {name!r} of `length_struct` is nested: {length_struct[name]!r}."
-                " Packing takes elements that are flat dicts; only features that are listed in"
+                " Packing needs elements that are flat dicts; only features that are listed in"
                 " `meta_features` may be nested."
             )
         capacity = whole_number(f"length_struct{_place(path)}", capacity)

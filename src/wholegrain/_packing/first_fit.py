@@ -8,10 +8,10 @@ from wholegrain._core.types import NDArray
 
 
 class FirstFit:
-    """Finds the first bin with room for one feature, in a few steps for any number of bins.
+    """Finds the first bin with room for one feature, in logarithmic time.
 
-    A tree holds the greatest room of each half, quarter and so on of the bins; the way down to
-    the first bin that has enough takes the left turn wherever there is enough on the left.
+    A binary tree holds the largest free space of each half, quarter and so on of the bins. The
+    search goes to the left child if it has enough room, and otherwise to the right.
     """
 
     def __init__(self, room: Sequence[int]) -> None:
@@ -34,7 +34,7 @@ class FirstFit:
         return node - width
 
     def update(self, bin_: int, room: int) -> None:
-        """Note the room that is left in a bin."""
+        """Update the free space of a bin."""
         tree = self._tree
         node = self._width + bin_
         tree[node] = room
@@ -52,7 +52,7 @@ def first_fit(fits: NDArray[np.bool_], fill: NDArray[np.int64]) -> int:
 
     Args:
         fits: For each bin, whether all features of an element fit.
-        fill: For each bin, how much of it is used. It does not matter here.
+        fill: For each bin, the used cells. Not used here.
     """
     del fill
     bin_ = int(fits.argmax())

@@ -1,4 +1,4 @@
-"""What to say of an element that cannot be packed: which feature, and what is wrong with it."""
+"""Notes for elements that cannot be packed: which feature, and what is wrong with it."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,13 +13,13 @@ from wholegrain._packing.features import Feature
 def add_misfit_note(
     error: Exception, stage: str, element: Any, rows: Iterable[tuple[Feature, NDArray[Any] | None]]
 ) -> None:
-    """Say in which stage, and for which feature, packing an element failed.
+    """Add a note to an error that names the stage and the feature that could not be packed.
 
     Args:
-        error: What was raised.
-        stage: The name of the dataset that packs.
-        element: What was to be packed.
-        rows: The features, each with the rows that it goes into, if there are any.
+        error: The error that was raised.
+        stage: The name of the packing dataset.
+        element: The element that could not be packed.
+        rows: The features, each with its rows, if there are any.
     """
     what = _misfit(element, rows)
     add_stage_note(error, f"This happened in {stage}" + (f": {what}." if what else "."))
@@ -37,13 +37,13 @@ def _misfit(element: Any, rows: Iterable[tuple[Feature, NDArray[Any] | None]]) -
         try:
             array = np.asarray(value)
         except Exception:
-            return f"the feature {name!r} is no array, but {value!r}"
+            return f"the feature {name!r} is not an array, but {value!r}"
         if values is None:
             continue
         inner = array.shape[1:]
         if inner != values.shape[2:] or not np.can_cast(array.dtype, values.dtype, "same_kind"):
             return (
                 f"the feature {name!r} of this element is {array.dtype}{list(array.shape)}, but the"
-                f" first one's decided that rows are {values.dtype}{list(values.shape[1:])}"
+                f" first element set the rows to {values.dtype}{list(values.shape[1:])}"
             )
     return None

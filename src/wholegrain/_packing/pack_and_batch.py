@@ -1,4 +1,4 @@
-"""The packing operation of the DataLoader, from before packing was a dataset."""
+"""The deprecated packing operation of the DataLoader."""
 
 import dataclasses
 import warnings
@@ -29,8 +29,8 @@ class PackAndBatchOperation:
 
     Args:
         length_struct: For each array of a record, the length of a row.
-        batch_size: How many rows make a batch.
-        max_sequences_per_bin: How many records a row takes.
+        batch_size: The number of rows in a batch.
+        max_sequences_per_bin: The maximum number of records in a row.
     """
 
     length_struct: Any
@@ -43,8 +43,8 @@ class PackAndBatchOperation:
         if not PackAndBatchOperation._has_warned:
             PackAndBatchOperation._has_warned = True
             warnings.warn(
-                "`PackAndBatchOperation` is deprecated. Use `FirstFitPackIterDataset`, which gives"
-                " its rows one by one, and `batch`.",
+                "`PackAndBatchOperation` is deprecated. Use `FirstFitPackIterDataset`, which"
+                " returns its rows one by one, and `batch`.",
                 DeprecationWarning,
                 stacklevel=3,
             )
@@ -103,7 +103,7 @@ class _Batch:
             max_sequences_per_bin=operation.max_sequences_per_bin,
             best_fit=False,
         )
-        memory = RecycledArrays(max_spare=0)  # batches are handed out as they are
+        memory = RecycledArrays(max_spare=0)  # batches are returned without a copy
         self._arrays = [
             empty_arrays(plan.num_bins, feature, sequence, memory)
             for feature, sequence in zip(features, first, strict=True)

@@ -1,4 +1,4 @@
-"""Rows that fill together with the sequences of many elements."""
+"""A set of open rows, filled with the sequences of many elements."""
 
 import operator
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ Row = dict[str, Any]
 
 
 class PackedBatch:
-    """As many rows as there are bins, filled with elements one after the other.
+    """As many rows as there are bins, filled element by element.
 
     Args:
-        plan: What is packed, and into how much room.
-        first: An element. Its arrays decide the types of the rows; it is not yet added.
-        memory: Where the rows come from.
+        plan: What to pack, and into how much room.
+        first: An element whose arrays determine the dtypes of the rows; it is not added.
+        memory: Provides the memory of the rows.
     """
 
     def __init__(self, plan: PackingPlan, first: Any, memory: RecycledArrays) -> None:
@@ -41,17 +41,17 @@ class PackedBatch:
 
     @property
     def num_rows(self) -> int:
-        """How many rows have elements. They are the first ones."""
+        """The number of rows that have elements. They are the first ones."""
         return self._bins.num_open
 
     @property
     def num_empty_rows(self) -> int:
-        """How many rows have none: for each of them one element is sure to fit."""
+        """The number of empty rows: one element is sure to fit into each of them."""
         return self._plan.num_bins - self._bins.num_open
 
     @property
     def nbytes(self) -> int:
-        """The memory of all rows: values, segment ids, positions, and how far each is filled."""
+        """The memory of all rows: values, segment ids, positions and fill levels."""
         cells = sum(self._plan.num_bins * f.capacity for f in self._plan.features)
         values = sum(array.values.nbytes for array in self._arrays)
         return values + 8 * cells + 8 * self._plan.num_bins * len(self._arrays)
@@ -59,14 +59,14 @@ class PackedBatch:
     def add(self, elements: list[Any]) -> None:
         """Move elements from the front of the list into rows, up to the first that does not fit.
 
-        An element that cannot be packed at all is taken from the list as well.
+        An element that cannot be packed at all is removed from the list too.
         """
         done = 0
         try:
             while done < len(elements):
                 done += self._add_plain(elements, done)
                 if done < len(elements):
-                    done += 1  # also when it fails
+                    done += 1  # even if it fails
                     if not self._add_any(elements[done - 1]):
                         done -= 1
                         break
@@ -78,11 +78,11 @@ class PackedBatch:
             del elements[:done]
 
     def row(self, index: int) -> Row:
-        """Return a row, as views of this batch."""
+        """Return a row as views of this batch."""
         return {name: column[index] for name, column in self._columns}
 
     def _add_plain(self, elements: list[Any], start: int) -> int:
-        """Add elements that are flat dicts of arrays like the first one's, if there is a way."""
+        """Add flat dicts of arrays like the first element, if the fast path supports it."""
         if not self._lists:
             return self._bins.add(elements, start, None)
         try:
@@ -136,7 +136,7 @@ def _name(column: tuple[str, Any]) -> str:
 
 
 class _Nested:
-    """Arrays in containers, read like one array."""
+    """A structure of arrays that is indexed like one array."""
 
     def __init__(self, arrays: Any) -> None:
         self._arrays = arrays
@@ -146,7 +146,7 @@ class _Nested:
 
 
 def _sequence(value: Any) -> Any:
-    """Return `value` as a sequence: a scalar is one of length 1."""
+    """Return `value` as a sequence: a scalar becomes a sequence of length 1."""
     if isinstance(value, np.ndarray) and value.ndim:
         return value
     if isinstance(value, (list, tuple)):

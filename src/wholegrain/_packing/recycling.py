@@ -1,7 +1,7 @@
-"""Memory for packed rows that is used again when the rows of an earlier batch are gone.
+"""Memory for packed rows, reused when the rows of an earlier batch are gone.
 
-The first write to fresh memory is slow, because the system has to find and clear a page for each
-four kilobytes of it. For packing that would be most of the work.
+The first write to newly allocated memory is slow, because it causes a page fault for every 4 KB.
+In packing, page faults would take most of the time.
 """
 
 import collections
@@ -17,17 +17,17 @@ _Memory = NDArray[np.uint8]
 
 
 class RecycledArrays:
-    """Gives out arrays, and takes their memory back when nothing refers to it any more.
+    """Allocates arrays, and reuses their memory when nothing refers to it any more.
 
     Args:
-        max_spare: How many blocks of memory are kept for arrays to come.
+        max_spare: How many free blocks are kept for later arrays.
     """
 
     def __init__(self, max_spare: int) -> None:
         self._spare: collections.deque[_Memory] = collections.deque(maxlen=max_spare)
 
     def full(self, shape: tuple[int, ...], fill_value: Any, dtype: npt.DTypeLike) -> NDArray[Any]:
-        """Return an array that is filled with `fill_value`: None for zeros."""
+        """Return an array filled with `fill_value`, or with zeros if it is None."""
         dtype = np.dtype(dtype)
         nbytes = math.prod(shape) * dtype.itemsize
         if dtype.kind not in "biufc" or not nbytes:
@@ -54,7 +54,7 @@ class RecycledArrays:
 
 
 class _Lease:
-    """Stands below an array and all views of it, and so outlives them: by a moment."""
+    """The base object of an array and all its views: it is collected after the last of them."""
 
     def __init__(
         self,

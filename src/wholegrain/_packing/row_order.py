@@ -1,4 +1,4 @@
-"""The order in which the rows of a packed batch are handed out."""
+"""The order in which the rows of a packed batch are returned."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from wholegrain._packing.packed_batch import PackedBatch
 def row_order(
     batch: PackedBatch, *, seed: int, shuffle: bool, group_by_feature: str | None
 ) -> list[int]:
-    """Return the rows of `batch` in the order of their output.
+    """Return the rows of `batch` in output order.
 
     Args:
         batch: The packed rows.
         seed: Selects the permutation.
-        shuffle: Whether to permute at all.
+        shuffle: Whether to permute the rows.
         group_by_feature: A feature of the rows by whose mean value they are sorted first, such as
             an epoch number, so that shuffling does not mix epochs.
     """
@@ -30,7 +30,7 @@ def row_order(
 
 
 def _mean_of_distinct(values: Any) -> float:
-    """Average the distinct values, without counting zero: the padding."""
+    """Return the mean of the distinct values without zero, which is padding."""
     distinct = np.unique(values)
     count = np.count_nonzero(distinct)
     mean = distinct.sum() / count if count else 0.0

@@ -1,9 +1,9 @@
-"""`import grain` gives wholegrain, for programs that are not to be changed.
+"""Makes `import grain` import wholegrain, for programs that should not be changed.
 
     python -m wholegrain train.py --steps 100
 
 or, before anything imports Grain, `wholegrain.install_as_grain()`; in a notebook
-`%load_ext wholegrain`. Worker processes follow. Without any of these nothing is replaced.
+`%load_ext wholegrain`. Worker processes do the same. Otherwise nothing is replaced.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -19,14 +19,14 @@ __getattr__ = lazy.importer(__name__, {"install_as_grain": _ALIAS, "uninstall_as
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """Have `import grain` give wholegrain, on `%load_ext wholegrain`."""
+    """Make `import grain` import wholegrain, on `%load_ext wholegrain`."""
     from wholegrain.compat.alias import install_as_grain
 
     install_as_grain()
 
 
 def unload_ipython_extension(ipython: Any) -> None:
-    """Have `import grain` give Grain again, on `%unload_ext wholegrain`."""
+    """Make `import grain` import Grain again, on `%unload_ext wholegrain`."""
     from wholegrain.compat.alias import uninstall_as_grain
 
     uninstall_as_grain()

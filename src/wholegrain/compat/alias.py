@@ -1,7 +1,7 @@
-"""The modules `grain` and `grain.…`, made when they are imported, that stand for wholegrain's.
+"""The modules `grain` and `grain.…`, created on import, that give access to wholegrain.
 
 Public modules are the same objects: `grain.experimental is wholegrain.experimental`. `grain` itself
-and the modules under `grain._src` are small ones that look names up (`private.py` says where).
+and the modules under `grain._src` are small modules that look names up (see `private.py`).
 """
 
 import importlib
@@ -17,20 +17,20 @@ from wholegrain._workers import set_up
 from wholegrain.compat import private
 
 STANDS_FOR = "0.2.18"
-"""The release of Grain whose interface this is: `grain.__version__`."""
+"""The release of Grain whose API this is: `grain.__version__`."""
 
 _SET_UP = "wholegrain.compat:install_as_grain"
 
 
 def install_as_grain() -> None:
-    """Make `import grain` give wholegrain, here and in worker processes.
+    """Make `import grain` import wholegrain, here and in worker processes.
 
-    So do `import grain.python as grain`, `from grain.experimental import ...`, and the modules
-    under `grain._src` that programs are known to reach into. To be called before anything imports
-    Grain; a second call changes nothing.
+    This includes `import grain.python as grain`, `from grain.experimental import ...`, and the
+    modules under `grain._src` that programs are known to use. Call it before anything imports
+    Grain. A second call has no effect.
 
     Raises:
-        ImportError: If Grain is already imported: a program would have some objects of each.
+        ImportError: If Grain is already imported, because the program would mix objects of both.
 
     Example:
         >>> import wholegrain
@@ -44,7 +44,7 @@ def install_as_grain() -> None:
 
 
 def uninstall_as_grain() -> None:
-    """Take back `install_as_grain`, for what is imported from now on."""
+    """Undo `install_as_grain` for later imports."""
     if not _is_installed():
         return
     sys.meta_path.remove(_FINDER)
@@ -65,12 +65,12 @@ def _check_not_imported() -> None:
     found = sys.modules.get("grain")
     if found is None:
         return
-    where = getattr(found, "__file__", None) or "an unknown place"
+    where = getattr(found, "__file__", None) or "an unknown location"
     raise ImportError(
-        f"`import grain` cannot give wholegrain: Grain is already imported, from {where}. Call"
+        f"`import grain` cannot import wholegrain: Grain is already imported, from {where}. Call"
         " `wholegrain.install_as_grain()` before the first import of Grain and of packages that"
-        " import it, or run the program by `python -m wholegrain SCRIPT`. In a notebook, restart"
-        " the kernel and begin with `%load_ext wholegrain`."
+        " import it, or run the program with `python -m wholegrain SCRIPT`. In a notebook, restart"
+        " the kernel and start with `%load_ext wholegrain`."
     )
 
 
@@ -89,8 +89,8 @@ class _AliasModule(ModuleType):
             return private.find(name)
         except AttributeError:
             raise AttributeError(
-                f"module {own!r} has no attribute {name!r} (wholegrain stands for Grain here, and"
-                " has none)"
+                f"module {own!r} has no attribute {name!r} (`grain` is wholegrain here, which"
+                " has no such name)"
             ) from None
 
     def __dir__(self) -> list[str]:
@@ -98,12 +98,12 @@ class _AliasModule(ModuleType):
         return sorted(names | set(dir(wholegrain)) if self.__name__ == "grain" else names)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Understood in processes where `import grain` is something else, too.
+        # So that pickles load in processes where `import grain` is not wholegrain.
         return module, (self.__name__,)
 
 
 def module(name: str) -> ModuleType:
-    """Return what `import name` gives, where `import grain` gives wholegrain."""
+    """Return the module of wholegrain that `import name` imports."""
     found = sys.modules.get(name)
     if found is not None and _is_installed():
         return found
@@ -111,7 +111,7 @@ def module(name: str) -> ModuleType:
 
 
 def _new_module(name: str) -> _AliasModule:
-    made = _AliasModule(name, "Stands for a module of Grain; the names are wholegrain's.")
+    made = _AliasModule(name, "A module of Grain's name; its objects are wholegrain's.")
     made.__spec__ = _spec(name)
     made.__loader__ = _FINDER
     made.__package__ = name
@@ -128,7 +128,7 @@ def _spec(name: str) -> importlib.machinery.ModuleSpec:
 
 
 class _Finder:
-    """Finds `grain` and everything below, before anyone else does."""
+    """Finds `grain` and its submodules before other finders do."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -147,7 +147,7 @@ class _Finder:
 
 
 def _public_name(name: str) -> str | None:
-    """Return the module of wholegrain that a public one of Grain is."""
+    """Return the module of wholegrain for a public module of Grain."""
     _, _, rest = name.partition(".")
     if not rest or rest.startswith("_"):
         return None
@@ -155,4 +155,4 @@ def _public_name(name: str) -> str | None:
     return own if importlib.util.find_spec(own) else None
 
 
-_FINDER: Any = _Finder()  # without importlib's base classes, which take long to import
+_FINDER: Any = _Finder()  # without importlib's base classes, which are slow to import

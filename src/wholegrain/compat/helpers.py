@@ -1,4 +1,4 @@
-"""Small things of Grain's insides that programs use, and that wholegrain has no use for itself."""
+"""Internals of Grain that programs use, and that wholegrain itself does not need."""
 
 import weakref
 from collections.abc import Callable, Sequence
@@ -8,12 +8,12 @@ from wholegrain._core import tree
 
 _C = TypeVar("_C", bound=Callable[..., Any])
 
-# Workers end at once here, so that nothing depends on it.
+# Without effect, because workers end immediately here.
 _PROCESS_KILL_TIMEOUT_S = 25
 
 
 class HashableWeakRef:
-    """A weak reference that can be a key for any object: equal if it is of the same one."""
+    """A hashable weak reference to any object: equal if it refers to the same object."""
 
     def __init__(self, obj: Any) -> None:
         self._weakref = weakref.ref(obj)
@@ -43,12 +43,12 @@ class TraceAnnotation:
 
 
 def is_enabled() -> bool:
-    """Say whether a profiler of Grain's is on: there is none here."""
+    """Return False: Grain's profiler does not exist here."""
     return False
 
 
 def run_with_traceback_filter(fun: _C) -> _C:
-    """Return the function: what it raises from a pipeline is filtered there."""
+    """Return the function unchanged: the run filters its tracebacks."""
     return fun
 
 
@@ -66,6 +66,6 @@ def unflatten_as(structure: Any, flat_sequence: Sequence[Any]) -> Any:
     values = list(flat_sequence)
     count = len(tree.leaves(structure))
     if len(values) != count:
-        raise ValueError(f"There are {len(values)} leaves for a structure of {count}.")
+        raise ValueError(f"Got {len(values)} leaves for a structure with {count} leaves.")
     remaining = iter(values)
     return tree.map_leaves(lambda leaf: next(remaining), structure)

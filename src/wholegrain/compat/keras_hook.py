@@ -1,9 +1,9 @@
-"""Lets Keras take wholegrain's datasets and DataLoader, with or without Grain installed.
+"""Makes Keras accept wholegrain's datasets and DataLoader, with or without Grain installed.
 
-Keras knows datasets of Grain by the names of their classes, and takes wholegrain's for such, whose
-modules have "grain" in their names as well. Then it asks Grain whether they are. So two modules of
-Keras are changed after they were imported: what is wholegrain's is handled here, everything else as
-before.
+Keras recognises Grain's datasets by the names of their classes and modules. It takes wholegrain's
+for Grain's, because its module names contain "grain" too, and then checks them with Grain. So this
+module changes two modules of Keras after they are imported: they handle wholegrain's objects here,
+and everything else as before.
 """
 
 import functools
@@ -20,7 +20,7 @@ _PIPELINES = tuple(os.path.join(_OWN, name) + os.sep for name in ("_graph", "_lo
 
 
 def watch() -> None:
-    """Change Keras's modules when they are imported, or now if they are."""
+    """Change Keras's modules now if they are imported, or else when they are."""
     for name, change in _CHANGES.items():
         after_import(name, functools.partial(_apply, change))
 
@@ -31,12 +31,12 @@ def _apply(change: Callable[[Any], None], module: ModuleType) -> None:
     try:
         change(module)
     except AttributeError:
-        return  # A Keras that is made otherwise: it is left as it is.
+        return  # A version of Keras with other internals is left unchanged.
     setattr(module, "_changed_by_wholegrain", True)  # noqa: B010
 
 
 def _change_adapter(module: Any) -> None:
-    """Have wholegrain's data handled by an adapter that does not ask Grain."""
+    """Handle wholegrain's data with an adapter that does not use Grain."""
     theirs: Any = module.GrainDatasetAdapter
     tree, tools = module.tree, module.data_adapter_utils
 
@@ -78,7 +78,7 @@ def _change_adapter(module: Any) -> None:
                 return leaf
 
             def convert(element: Any) -> Any:
-                # TensorFlow takes no lists.
+                # TensorFlow does not accept lists.
                 return tree.lists_to_tuples(tree.map_structure(to_tf, element))
 
             return module.tf.data.Dataset.from_generator(
@@ -102,7 +102,7 @@ def _on_leaves(tree: Any, function: Callable[[Any], Any]) -> Callable[[Any], Any
 
 
 class _Mapped:
-    """An iterable with a function applied to what it gives."""
+    """An iterable with a function applied to its elements."""
 
     def __init__(self, iterable: Any, function: Callable[[Any], Any]) -> None:
         self._iterable = iterable
@@ -119,7 +119,7 @@ def _is_ours(value: Any) -> bool:
 
 
 def _change_pipeline_check(module: Any) -> None:
-    """Have layers that are part of a pipeline compute on the CPU, as they do in Grain's."""
+    """Make layers in a pipeline compute on the CPU, as in Grain's pipelines."""
     in_grain = module.in_grain_data_pipeline
 
     def in_grain_data_pipeline() -> bool:

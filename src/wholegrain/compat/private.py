@@ -1,8 +1,8 @@
-"""Where the private names of Grain that programs reach into are found here.
+"""Where to find Grain's private names that programs use.
 
-Which modules there are under `grain._src` is a list. What is in them follows from a rule: a name is
-the object of that name in one of `_PLACES`, with or without a leading underscore. `_ELSEWHERE` has
-the few that are called otherwise here.
+The modules under `grain._src` are listed. Their content follows a rule: a name is the object of
+that name in one of `_PLACES`, with or without a leading underscore. `_ELSEWHERE` has the few
+objects that have another name here.
 """
 
 import importlib
@@ -25,7 +25,7 @@ python.ipc: shared_memory_array
 python.testing: experimental
 """
 
-# The first that has the name has it.
+# The first module that defines the name wins.
 _PLACES = (
     *("", "transforms", "sharding", "samplers", "constants", "multiprocessing", "sources"),
     *("experimental", "checkpoint", "checkpoint.handler", "python"),
@@ -60,7 +60,7 @@ _ALL_MODULES = _all_modules()
 
 
 def is_module(name: str) -> bool:
-    """Say whether `name` is `grain`, or one of the modules under `grain._src`."""
+    """Return whether `name` is `grain` or one of the modules under `grain._src`."""
     return name in _ALL_MODULES
 
 

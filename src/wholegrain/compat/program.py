@@ -1,4 +1,4 @@
-"""Runs a program as Python would, with `import grain` giving wholegrain."""
+"""Runs a program as Python would, with `import grain` importing wholegrain."""
 
 import builtins
 import importlib.machinery
@@ -16,7 +16,7 @@ _SCRIPT = "WHOLEGRAIN_SCRIPT"
 
 
 class NoProgramError(Exception):
-    """What is to be run is not there, or is no program."""
+    """The program does not exist or cannot be run."""
 
 
 def run_script(path: str, arguments: Sequence[str]) -> None:
@@ -32,7 +32,7 @@ def run_script(path: str, arguments: Sequence[str]) -> None:
         _show(error, None)
     _look_for_modules_in(os.path.dirname(os.path.realpath(script)))
     sys.argv[:] = [path, *arguments]
-    # Processes that `multiprocessing` starts by "spawn" find the script by these.
+    # Processes that `multiprocessing` spawns use these to find the script.
     os.environ[_SCRIPT] = os.path.abspath(path)
     spec = importlib.machinery.ModuleSpec(f"{__package__}.spawned", None)
     _run(code, __file__=script, __spec__=spec, __package__=None, __cached__=None, __loader__=None)
@@ -42,7 +42,7 @@ def run_module(name: str, arguments: Sequence[str]) -> None:
     """Run a module, as `python -m name arguments...` does."""
     _look_for_modules_in(os.getcwd())
     sys.argv[:] = ["-m", *arguments]
-    install_as_grain()  # A package may import Grain to be found.
+    install_as_grain()  # Finding a submodule imports its package, which may import Grain.
     try:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:
@@ -76,11 +76,11 @@ def run_code(text: str, arguments: Sequence[str]) -> None:
 
 
 def run_again(namespace: dict[str, Any]) -> None:
-    """Run the script of the main process once more, in a process that it has started."""
+    """Run the script of the main process again, in a process that it has spawned."""
     script = os.environ.get(_SCRIPT, "")
     install_as_grain()
     if not os.path.isfile(script):
-        return  # As Python: what a `__main__.py` does is for the main process only.
+        return  # As in Python, a `__main__.py` runs only in the main process.
     sys.argv[0] = script
     namespace["__file__"] = script
     exec(_code_of(script), namespace)
@@ -92,14 +92,14 @@ def _code_of(script: str) -> CodeType:
 
 
 def _look_for_modules_in(folder: str) -> None:
-    """Put a folder where `python -m` has put the current one."""
+    """Replace the first entry of `sys.path`, where `python -m` has put the current folder."""
     if not sys.flags.safe_path and sys.path:
         sys.path[0] = folder
 
 
 def _run(code: CodeType, **attributes: Any) -> None:
     install_as_grain()
-    # A module of its own, not the one that got here: nothing of that is to be seen.
+    # A new module, so that the program does not see the names of `wholegrain.__main__`.
     main = ModuleType("__main__")
     vars(main).update(attributes, __builtins__=builtins)
     sys.modules["__main__"] = main

@@ -1,7 +1,7 @@
-"""Stands for the script of `python -m wholegrain script.py` in processes that it spawns.
+"""The main module of processes that `python -m wholegrain script.py` spawns.
 
-`multiprocessing` runs the main module again in each of them, under another name, so that what was
-defined there can be found. It takes this module for it.
+`multiprocessing` runs the main module again in each spawned process, under another name, so that
+its definitions can be found. This module runs the script in its place.
 """
 
 if __name__ == "__mp_main__":

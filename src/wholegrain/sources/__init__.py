@@ -1,6 +1,6 @@
 """Where records come from: files of many formats, arrays, and shared memory.
 
-Each format's library is imported when a source of that format is made, not before.
+The library of a format is imported when a source of that format is created.
 """
 
 from typing import TYPE_CHECKING

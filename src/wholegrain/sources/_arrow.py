@@ -1,12 +1,12 @@
-"""Arrow columns as the values that rows are made of.
+"""Conversion of Arrow columns to the values of rows.
 
 Values are those of Arrow's `to_numpy()`: numpy scalars for numbers, `str` and `bytes` for text
-and binary, arrays for lists. In that conversion one missing number makes floats of all integers
-of the same piece, and Python objects of all bools. A `Form` is chosen once for a whole column, so
-that the type of its values does not change from piece to piece.
+and binary, arrays for lists. If a number is missing, that conversion turns all integers of the same
+chunk into floats, and all bools into Python objects. A `Form` is chosen once for a whole column, so
+that the type of its values does not change from chunk to chunk.
 
-Only this module and the readers above it import pyarrow, and they are imported when a source of
-such a format is made.
+Only this module and the readers that use it import pyarrow, and they are imported when a source of
+such a format is created.
 """
 
 import enum
@@ -27,15 +27,15 @@ Values = NDArray[Any]
 
 
 class ArrowFileError(CorruptFileError, pa.ArrowInvalid, OSError):  # type: ignore[misc]
-    """A file cannot be read as Arrow or Parquet: also what Arrow itself raises for such files."""
+    """A file cannot be read as Arrow or Parquet. It is also the type that Arrow raises."""
 
 
-# Beyond it not every integer is a float64.
+# Larger integers cannot all be represented as float64.
 LARGEST_EXACT = 2**53
 
 
 class Form(enum.Enum):
-    """What the values of a column become, after Arrow's own conversion."""
+    """How the values of a column are converted, after Arrow's own conversion."""
 
     AS_IS = "as Arrow converts them"
     FLOAT = "floats, NaN where one is missing"
@@ -52,7 +52,7 @@ def item_type(kind: Any) -> Any:
 
 
 def changes_with_nulls(kind: Any) -> bool:
-    """Return whether values of a type, or items of its lists, depend on what is missing."""
+    """Return whether missing values change how values of a type are converted."""
     inner = item_type(kind)
     return _is_integer_or_bool(kind if inner is None else inner)
 
@@ -67,7 +67,7 @@ def form_of(kind: Any, *, nulls: bool, exact: bool) -> Form:
     Args:
         kind: The column's Arrow type.
         nulls: Whether a value, or an item of a list, is missing anywhere in the column.
-        exact: Whether all of the column's integers are floats without loss.
+        exact: Whether all of the column's integers can be converted to float without loss.
     """
     if not nulls or not changes_with_nulls(kind):
         return Form.AS_IS
@@ -87,14 +87,14 @@ def has_nulls(column: Any) -> bool:
         return True
     for chunk in column.chunks:
         if chunk.values.null_count:
-            chunk.validate(full=True)  # what comes next trusts the offsets of the lists
+            chunk.validate(full=True)  # the following code relies on valid list offsets
             if chunk.flatten().null_count:
                 return True
     return False
 
 
 def is_exact(column: Any) -> bool:
-    """Return whether all integers of a column are floats without loss."""
+    """Return whether all integers of a column can be converted to float without loss."""
     if not pa.types.is_integer(column.type) or column.type.bit_width < 64:
         return True
     bounds = _compute.min_max(column)
@@ -103,7 +103,7 @@ def is_exact(column: Any) -> bool:
 
 
 def plain(column: Any) -> Any:
-    """Return a column without the encodings that Arrow's conversion would not see through."""
+    """Return a column without the encodings that Arrow's conversion does not support."""
     kind = column.type
     if pa.types.is_dictionary(kind) and _is_integer_or_bool(kind.value_type):
         column.validate(full=True)
@@ -130,7 +130,7 @@ def _to_objects(column: Any) -> Values:
     missing = column.is_null().to_numpy()
     is_bool = pa.types.is_boolean(column.type)
     filled: Values = column.fill_null(False if is_bool else 0).to_numpy()
-    # Python bools, as Arrow makes them; but numpy integers, which know their size.
+    # Python bools, as Arrow returns them, but numpy integers, which keep their size.
     objects = _object_array(filled.tolist() if is_bool else filled)
     objects[missing] = None
     return objects
@@ -145,9 +145,9 @@ def chosen_types(path: str, schema: Any, columns: Sequence[str] | None) -> dict[
     with explaining(path, "columns", kind=ArrowFileError):
         names: list[str] = schema.names
         types = {field.name: field.type for field in schema}
-        str(list(types.values()))  # names of fields within structs are text as well
+        str(list(types.values()))  # field names within structs are strings as well
     if len(set(names)) < len(names):
-        raise ValueError(f"{path!r} has several columns of one name: {names}.")
+        raise ValueError(f"{path!r} has several columns with the same name: {names}.")
     missing = [name for name in columns or () if name not in names]
     if missing:
         raise ValueError(f"{path!r} has no column {missing[0]!r}; its columns are {names}.")
@@ -160,8 +160,8 @@ def check_same_columns(readers: Sequence[PieceReader]) -> None:
     for reader in readers[1:]:
         if list(reader.types.items()) != list(first.types.items()):
             raise ValueError(
-                "The files of one source need the same columns of the same types, but"
-                f" {_described(first)}, and {_described(reader)}. Common ones can be chosen by"
+                "The files of a source must have the same columns with the same types, but"
+                f" {_described(first)}, and {_described(reader)}. Choose common columns with"
                 " `columns`."
             )
 
@@ -172,9 +172,9 @@ def _described(reader: PieceReader) -> str:
 
 
 def common_forms(readers: Sequence[PieceReader]) -> dict[str, Form]:
-    """Return forms that suit all files, so that types do not change from file to file.
+    """Return forms that fit all files, so that types do not change from file to file.
 
-    Columns that are not in it stay as they are.
+    Columns without a form are not converted further.
     """
     forms = {}
     pieces = [(reader, piece) for reader in readers for piece in range(len(reader.piece_rows))]

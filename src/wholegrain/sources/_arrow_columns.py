@@ -1,4 +1,4 @@
-"""Rows out of Arrow columns, in any order, without converting what is not asked for."""
+"""Rows from Arrow columns in any order, converting only what is read."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -10,24 +10,24 @@ from wholegrain._core.types import Indices
 from wholegrain.sources._arrow import Form, Values, item_type, pa, to_values
 from wholegrain.sources._row_maker import Row, make_rows
 
-# What a Python object costs, roughly, besides its data.
+# The approximate overhead of a Python object.
 _OBJECT_BYTES = 64
-# Below this many rows numpy's fixed costs are larger than what it saves.
+# For fewer rows, numpy's fixed costs exceed what it saves.
 _FEW = 8
 
 
 class Columns:
     """Columns of equal length, from which rows are taken.
 
-    The rows' values belong to whoever receives them: they are either read-only, or made anew
-    for each read.
+    The receiver owns the values of a row: they are either read-only or created for each
+    read.
 
     Args:
         names: The columns' names.
         columns: Chunked arrays.
-        forms: What their values become.
-        check: Called before each read if the columns lie in the memory of a file, which may go
-            away: rows have copies of what they hold then.
+        forms: How to convert their values.
+        check: Called before each read if the columns are views of a memory-mapped file, which may
+            be truncated; rows then contain copies.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class _Column(abc.ABC):
 
 
 class _Converted(_Column):
-    """Values that were all converted at once."""
+    """Values that were converted all at once."""
 
     def __init__(self, column: Any, form: Form) -> None:
         self._values = to_values(column, form)
@@ -92,7 +92,7 @@ class _Converted(_Column):
 
 
 class _Text(_Column):
-    """Strings or bytes, cut out of Arrow's memory."""
+    """Strings or bytes, copied from Arrow's memory."""
 
     def __init__(self, array: Any, encoding: str | None) -> None:
         self.nbytes = array.nbytes
@@ -154,7 +154,7 @@ class _Lists(_Column):
 
 
 class _Nested(_Column):
-    """Values that their receiver could change: each read converts them anew."""
+    """Mutable values: each read converts them again."""
 
     def __init__(self, array: Any, form: Form) -> None:
         self.nbytes = array.nbytes
@@ -171,10 +171,10 @@ class _Nested(_Column):
 
 
 def _column(column: Any, form: Form, copies: bool) -> _Column:
-    """Return a chunked array as a column to take values from."""
+    """Return a chunked array as a column to read values from."""
     kind, types = column.type, pa.types
     array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    is_one_piece = not isinstance(array, pa.ChunkedArray)  # it stays in pieces if it is huge
+    is_one_piece = not isinstance(array, pa.ChunkedArray)  # a huge column stays in several chunks
     if is_one_piece and (types.is_string(kind) or types.is_large_string(kind)):
         return _Text(array, "utf-8")
     if is_one_piece and (types.is_binary(kind) or types.is_large_binary(kind)):
@@ -183,7 +183,7 @@ def _column(column: Any, form: Form, copies: bool) -> _Column:
     is_of_numbers = items is not None and (types.is_integer(items) or types.is_floating(items))
     if is_one_piece and is_of_numbers and form is Form.AS_IS:
         return _Lists(array, copies)
-    # Arrow's conversions trust what they find; only what is not damaged may get there.
+    # Arrow's conversions do not check their input, so validate it first.
     column.validate(full=True)
     if types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
         return _Nested(array, form)
@@ -196,7 +196,7 @@ def _missing(array: Any) -> Values | None:
 
 
 def _numbers(buffer: Any, dtype: Any, array: Any) -> Values:
-    """Return the offsets of an array's values, of which there is one more than values."""
+    """Return the offsets of an array's values: one more than there are values."""
     if buffer is None or len(array) == 0:
         return np.zeros(1, dtype=dtype)
     return np.frombuffer(buffer, dtype)[array.offset : array.offset + len(array) + 1]

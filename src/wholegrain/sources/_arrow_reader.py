@@ -43,13 +43,13 @@ class ArrowFileReader:
         self.types = chosen_types(path, self._schema, columns)
 
     def _open(self) -> int:
-        """Find the batches, and return how many there are."""
+        """Locate the batches, and return their number."""
         if self._memory[: len(_MAGIC)].to_pybytes() == _MAGIC:
             reader = _ipc.open_file(pa.BufferReader(self._memory))
             self._batch = reader.get_batch
             count = int(reader.num_record_batches)
         else:
-            # The batches of a stream can only be found one after another.
+            # The batches of a stream can only be located sequentially.
             reader = _ipc.open_stream(pa.BufferReader(self._memory))
             batches = list(reader)
             self._batch = batches.__getitem__
@@ -58,17 +58,17 @@ class ArrowFileReader:
         return count
 
     def _explained(self) -> AbstractContextManager[None]:
-        """Name the file in what Arrow raises about it."""
+        """Name the file in Arrow's errors about it."""
         return explaining(self.path, "an Arrow file", kind=ArrowFileError)
 
     def check(self) -> None:
-        """Raise if the file has become shorter: its memory may not be touched then."""
+        """Raise if the file was truncated, because accessing its memory would be a SIGBUS."""
         if self._file is not None:
             self._file.check()
 
     def _count_rows(self, piece: int) -> int:
         batch = self._batch(piece)
-        batch.validate()  # a quick look: what is read is looked at more closely
+        batch.validate()  # a quick check: what is read is validated fully
         return int(batch.num_rows)
 
     def _column(self, piece: int, name: str) -> Any:
@@ -81,12 +81,12 @@ class ArrowFileReader:
             return has_nulls(self._column(piece, name))
 
     def is_exact(self, piece: int, name: str) -> bool:
-        """Return whether all integers of a column are floats without loss."""
+        """Return whether all integers of a column can be converted to float without loss."""
         with self._explained():
             return is_exact(self._column(piece, name))
 
     def columns(self, piece: int, forms: Mapping[str, Form]) -> Columns:
-        """Return the rows of a batch, to be taken in any order."""
+        """Return the rows of a batch, for random access."""
         self.check()
         with self._explained():
             batch = self._batch(piece)
@@ -99,7 +99,7 @@ class ArrowFileReader:
                 check=self.check,
             )
         if is_mapped:
-            columns.nbytes = 0  # they only point to the file
+            columns.nbytes = 0  # they are views of the mapped file
         return columns
 
     def _is_mapped(self, array: Any) -> bool:
@@ -107,4 +107,4 @@ class ArrowFileReader:
         return all(buffer is None or start <= buffer.address < stop for buffer in array.buffers())
 
     def close(self) -> None:
-        """Do nothing: the file is let go when nothing refers to its memory."""
+        """Do nothing: the file is unmapped when nothing refers to its memory."""

@@ -1,4 +1,4 @@
-"""Columns of text or binary values, which are read out of Arrow's memory one by one."""
+"""Columns of text or binary values, read from Arrow's memory one by one."""
 
 import functools
 from collections.abc import Iterable
@@ -9,14 +9,14 @@ from wholegrain.sources._arrow import Form, Values, pa, to_values
 
 
 class TextColumn:
-    """A column of `str` or `bytes`, each of which is made when it is asked for."""
+    """A column of `str` or `bytes`, each created when it is read."""
 
     def __init__(self, column: Any) -> None:
         self._column = column
 
     @functools.cached_property
     def values(self) -> Values:
-        """All of them, as an array."""
+        """All values, as an array."""
         return to_values(self._column, Form.AS_IS)
 
     def values_from(self, start: int) -> Iterable[Any]:
@@ -35,9 +35,9 @@ class TextColumn:
 
 
 def text_columns(table: Any) -> dict[str, TextColumn]:
-    """Return those columns of a table that can be read one by one, by their names.
+    """Return the columns of a table that can be read one by one, by name.
 
-    They have been checked: no value of them is an error when its turn comes.
+    They have been validated, so reading a value cannot fail later.
     """
     if native.lib is None:
         return {}
@@ -55,5 +55,5 @@ def _is_good_text(column: Any) -> bool:
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
-        return False  # Arrow's conversion says what is wrong.
+        return False  # Arrow's conversion raises an error that explains the problem.
     return True

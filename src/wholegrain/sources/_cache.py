@@ -1,4 +1,4 @@
-"""A cache that keeps what was used last, up to a number of bytes."""
+"""A least-recently-used cache, limited by a number of bytes."""
 
 import os
 import threading
@@ -11,10 +11,10 @@ V = TypeVar("V")
 
 
 class BoundedCache(Generic[V]):
-    """Values that are expensive to make, shared by all threads of a process.
+    """Values that are expensive to create, shared by all threads of a process.
 
-    Threads that ask for the same value at the same time wait for one of them to make it. The
-    value used last is kept even if it alone is larger than the cache.
+    If several threads ask for the same value at the same time, one creates it and the others wait.
+    The value used last is kept even if it is larger than the cache.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -31,7 +31,7 @@ class BoundedCache(Generic[V]):
     def get(self, key: Hashable, make: Callable[[], tuple[V, int]]) -> V:
         """Return the value of `key`; `make` returns it and its size in bytes."""
         if self._pid != os.getpid():
-            self._start()  # a forked child: no thread is left that would finish or unlock
+            self._start()  # a forked child has no thread that would finish or release the lock
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)

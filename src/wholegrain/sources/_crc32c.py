@@ -10,7 +10,7 @@ from wholegrain.sources._optional import require
 
 _POLYNOMIAL = 0x82F63B78
 
-# The extension; None if it is not there.
+# None without the extension.
 tfrecord_lib = native.lib
 
 
@@ -40,7 +40,7 @@ def _mask(crc: int) -> int:
 
 @functools.cache
 def fast_checksum() -> Callable[[bytes], int] | None:
-    """Return a function for the checksum of a payload; None if there is only one in Python."""
+    """Return a fast checksum function for payloads; None if there is only the one in Python."""
     if tfrecord_lib is not None:
         return tfrecord_lib.tfrecord_checksum
     try:
@@ -50,7 +50,7 @@ def fast_checksum() -> Callable[[bytes], int] | None:
     return lambda payload: _mask(crc32c(payload))
 
 
-# Records of one file have few different lengths: most are looked up.
+# A file has few different record lengths, so most checksums are cached.
 @functools.lru_cache(maxsize=65536)
 def checksum_of_length(length: int) -> int:
     """Return the checksum that follows a record's length."""
@@ -64,12 +64,12 @@ def payload_checksum() -> Callable[[bytes], int]:
     checksum = fast_checksum()
     if checksum is None:
         require("google_crc32c", extra="tfrecord", purpose="Checksums of TFRecord files")
-        raise AssertionError  # What can be imported is fast.
+        raise AssertionError  # Any implementation that can be imported is fast.
     return checksum
 
 
 def checks(check_payload: bool | None) -> bool:
-    """Return whether payloads are checked; if it is not said, they are where that is cheap."""
+    """Return whether to check payloads; by default they are checked if that is cheap."""
     if check_payload is None:
         return fast_checksum() is not None
     if check_payload:

@@ -1,7 +1,7 @@
 """Exceptions of the sources.
 
-Several are two things at once: what Grain raises in that place, so that programs which catch it
-go on working, and what Python programmers expect there.
+Several have two types: the one that Grain raises, so that programs that catch it keep working,
+and the one that Python programmers expect.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from wholegrain._core.interruption import is_interruption
 from wholegrain._read.limits import available_memory
 
-# Less than this is not worth asking the system about.
+# For smaller sizes, checking the available memory is not worth its cost.
 _LARGE_BYTES = 1 << 26
 
 
@@ -35,9 +35,9 @@ class PathTypeError(TypeError, ValueError):
 class DataFileError(Exception):
     """A file of a source cannot be read; the message names the file.
 
-    All errors about files are of this class. They are also what Python programs expect: a
-    `FileNotFoundError` or another `OSError` where the system refuses to open or read a file, and
-    a `ValueError` where there is something else in it than there should be.
+    All errors about files have this class. They also have the type that Python programs expect: a
+    `FileNotFoundError` or another `OSError` if the system cannot open or read a file, and
+    a `ValueError` if its content is not valid.
     """
 
 
@@ -46,23 +46,23 @@ class MissingFileError(DataFileError, FileNotFoundError, RuntimeError):
 
 
 class UnreadableFileError(DataFileError, OSError):
-    """The system does not open or read a file."""
+    """The system cannot open or read a file."""
 
 
 class ForbiddenFileError(UnreadableFileError, PermissionError):
-    """The system does not permit to read a file."""
+    """The permissions of a file do not allow reading it."""
 
 
 class FolderError(UnreadableFileError, IsADirectoryError):
-    """There is a folder where a file is needed."""
+    """A path is a folder, but a file is needed."""
 
 
 class CorruptFileError(DataFileError, ValueError, RuntimeError):
-    """A file, or one of its records, cannot be read as the format it should have."""
+    """A file, or one of its records, is not valid in the expected format."""
 
 
 class TooLargeFileError(DataFileError, ValueError, MemoryError):
-    """A file says that it needs more memory than there is."""
+    """A file claims to need more memory than is available."""
 
 
 _BY_ERRNO: dict[int, type[UnreadableFileError]] = {
@@ -70,25 +70,25 @@ _BY_ERRNO: dict[int, type[UnreadableFileError]] = {
     errno.EPERM: ForbiddenFileError,
     errno.EISDIR: FolderError,
 }
-# What the libraries raise an OSError for, though it is the content that they do not like.
+# Cases in which libraries raise an OSError because of invalid content.
 _ABOUT_CONTENT = (None, errno.EINVAL, errno.ENODATA)
-# What they tell in the text of other errors.
+# Texts of other errors that mean the same.
 _IN_WORDS = (errno.ENOENT, errno.EACCES, errno.EMFILE, errno.ENFILE, errno.EIO)
 
 
 def missing_file(path: str, message: str = os.strerror(errno.ENOENT)) -> MissingFileError:
-    """Return the error for a file that is not there, with its name in the usual place."""
+    """Return the error for a missing file, with its name in `filename`."""
     return MissingFileError(errno.ENOENT, message, path)
 
 
 def unreadable(path: str, error: OSError) -> DataFileError:
-    """Return the error for a file that the system does not open or read."""
+    """Return the error for a file that the system cannot open or read."""
     if error.errno == errno.ENOENT or isinstance(error, FileNotFoundError):
         return missing_file(path)
     number = error.errno or errno.EIO
     problem = error.strerror or str(error)
     if number in (errno.EMFILE, errno.ENFILE):
-        problem += " (`ulimit -n` sets how many this process may have)"
+        problem += " (`ulimit -n` sets the limit of this process)"
     return _BY_ERRNO.get(number, UnreadableFileError)(number, problem, path)
 
 
@@ -99,16 +99,16 @@ def explained(
     where: str = "",
     kind: type[CorruptFileError] = CorruptFileError,
 ) -> Exception:
-    """Return what to raise instead of an error that reading a file has raised.
+    """Return the error to raise instead of one that a library raised while reading a file.
 
     Args:
-        error: What was raised, by whichever library reads the file.
+        error: The error of the library.
         path: The file.
-        what: What it should be: "an Arrow file".
-        where: Which part of it was read, as it follows the file's name: ", row group 3".
-        kind: The class of the error if it is the content that cannot be read.
+        what: The expected format: "an Arrow file".
+        where: The part that was read, as a suffix of the file name: ", row group 3".
+        kind: The class of the error if the content is not valid.
     """
-    # A TypeError is about arguments, which come from the user, and an ImportError about a library.
+    # TypeErrors are about the user's arguments, and ImportErrors about libraries.
     if isinstance(error, (DataFileError, TypeError, ImportError)) or is_interruption(error):
         return error
     if isinstance(error, OSError) and error.errno not in _ABOUT_CONTENT:
@@ -119,11 +119,11 @@ def explained(
     reason = f"({type(error).__name__}: {error})"
     if isinstance(error, MemoryError):
         return TooLargeFileError(
-            f"{path!r}{where} cannot be read: there is not enough memory, or it is damaged and"
-            f" says that it needs more than it does. {reason}"
+            f"{path!r}{where} cannot be read: memory is insufficient, or the file is damaged and"
+            f" claims to need more than it does. {reason}"
         )
     return kind(
-        f"{path!r}{where} cannot be read as {what}; it may be damaged, cut off or of another"
+        f"{path!r}{where} cannot be read as {what}; it may be damaged, truncated or of another"
         f" format. {reason}"
     )
 
@@ -132,7 +132,7 @@ def explained(
 def explaining(
     path: str, what: str, where: str = "", kind: type[CorruptFileError] = CorruptFileError
 ) -> Iterator[None]:
-    """Name a file in all that reading it raises, as `explained` says."""
+    """Replace errors from reading a file by those of `explained`, which name the file."""
     try:
         yield
     except Exception as error:
@@ -143,7 +143,7 @@ def explaining(
 
 
 def check_memory(nbytes: int, path: str, what: str) -> None:
-    """Raise if something in a file is larger than the memory there is."""
+    """Raise if a part of a file is larger than the available memory."""
     if nbytes > _LARGE_BYTES and nbytes > (available := available_memory()):
         raise TooLargeFileError(
             f"{path!r}{what} needs {nbytes:,} bytes of memory, but {available:,} are available."
@@ -153,7 +153,7 @@ def check_memory(nbytes: int, path: str, what: str) -> None:
 def out_of_range(index: int, length: int, what: str) -> RecordIndexError:
     """Return the error for an index outside a source of `length` records."""
     if length == 0:
-        return RecordIndexError(f"Record {index} was asked for, but {what} has no records.")
+        return RecordIndexError(f"Record {index} was requested, but {what} has no records.")
     return RecordIndexError(
-        f"Record {index} was asked for, but {what} has records 0 to {length - 1}."
+        f"Record {index} was requested, but {what} has records 0 to {length - 1}."
     )

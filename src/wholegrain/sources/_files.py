@@ -1,4 +1,4 @@
-"""Files of which any part can be read at any time, on disk or in a store."""
+"""Files with random access, on disk or in an object store."""
 
 import errno
 import io
@@ -12,9 +12,9 @@ from wholegrain.sources._errors import UnreadableFileError, unreadable
 
 
 def check_file(path: str) -> os.stat_result:
-    """Return what the system knows about a local file, or raise if it is none.
+    """Return the `os.stat` result of a local file, or raise if it is not a regular file.
 
-    Libraries that would open a pipe wait for someone to write to it.
+    A library that opens a pipe would block until another process writes to it.
     """
     try:
         found = os.stat(path)
@@ -30,7 +30,7 @@ def _check_mode(path: str, found: os.stat_result) -> None:
             path,
             OSError(
                 errno.EISDIR,
-                "It is a folder; name the files in it, by a pattern such as 'folder/*'",
+                "It is a folder; pass the files in it, with a pattern such as 'folder/*'",
             ),
         )
     if not stat.S_ISREG(found.st_mode):
@@ -39,13 +39,13 @@ def _check_mode(path: str, found: os.stat_result) -> None:
 
 
 class RandomFile(Protocol):
-    """A file that several threads may read from at once."""
+    """A file that several threads may read at once."""
 
     path: str
     size: int
 
     def read(self, start: int, length: int) -> bytes:
-        """Return `length` bytes from `start`, or fewer where the file ends."""
+        """Return `length` bytes from `start`, or fewer at the end of the file."""
         ...
 
     def read_ranges(self, starts: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
@@ -63,7 +63,7 @@ class LocalFile:
     def __init__(self, path: str) -> None:
         self.path = path
         self._fd = -1
-        # Opening a pipe would wait for someone to write to it.
+        # Opening a pipe would block until another process writes to it.
         flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
         try:
             self._fd = os.open(path, flags)
@@ -74,7 +74,7 @@ class LocalFile:
         self.size = found.st_size
 
     def stat(self) -> os.stat_result:
-        """Return what the system knows about the file now."""
+        """Return the current `os.stat` result of the file."""
         return os.fstat(self._fd)
 
     def read(self, start: int, length: int) -> bytes:
@@ -127,7 +127,7 @@ class RemoteFile:
             return self._store.read(self._key, start, stop)
 
     def read_ranges(self, starts: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
-        # Stores take an empty range for a mistake, or for all of the object.
+        # Stores treat an empty range as an error, or as the whole object.
         filled = [(start, start + length) for start, length in zip(starts, lengths, strict=True)]
         filled = [(start, stop) for start, stop in filled if start < stop]
         if not filled:
@@ -147,7 +147,7 @@ def open_file(path: str) -> LocalFile | RemoteFile:
 
 
 class FileStream(io.RawIOBase):
-    """A file with a position, for libraries that want to read, seek and tell."""
+    """A file with a position, for libraries that need `read`, `seek` and `tell`."""
 
     def __init__(self, file: LocalFile | RemoteFile) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Open files of a source: opened when first read, in each process for itself."""
+"""The open files of a source: opened on first read, separately in each process."""
 
 import os
 import threading
@@ -7,13 +7,13 @@ from typing import Any, Generic, TypeVar
 
 H = TypeVar("H")
 
-# A forked child never closes what its parent opened: closing may wait for threads that only
-# the parent has. What the child finds open is put here and left alone.
+# A forked child never closes what its parent opened, because closing may wait for threads that
+# exist only in the parent. The child keeps the parent's handles here and does not use them.
 _left_to_the_parent: list[dict[int, Any]] = []
 
 
 def _most_open_files() -> int:
-    """Return how many files one source may hold open: most of what the system allows."""
+    """Return how many files a source may keep open: most of what the system allows."""
     try:
         import resource
 
@@ -27,11 +27,11 @@ class Handles(Generic[H]):
     """The open files of one source, by number.
 
     Reads from many threads share a handle. When too many files are open, the one opened first
-    is let go; a thread that is still reading from it keeps it alive until it has finished.
+    is dropped; a thread that is still reading from it keeps it alive until it has finished.
 
     Args:
-        open: Opens the file of a number.
-        close: Closes a handle when the source is closed. Not called for handles let go.
+        open: Opens the file with a number.
+        close: Closes a handle when the source is closed. Not called for dropped handles.
     """
 
     def __init__(self, open: Callable[[int], H], close: Callable[[H], None]) -> None:
@@ -47,7 +47,7 @@ class Handles(Generic[H]):
         self._pid = os.getpid()
 
     def get(self, number: int) -> H:
-        """Return the handle of file `number`, opening it if need be."""
+        """Return the handle of file `number`, and open it if necessary."""
         if self._pid != os.getpid():
             _left_to_the_parent.append(self._handles)
             self._start()
@@ -57,7 +57,7 @@ class Handles(Generic[H]):
     def _open_once(self, number: int) -> H:
         with self._lock:
             opening = self._opening.setdefault(number, threading.Lock())
-        # Others wait for this file only, and meanwhile open theirs.
+        # Only threads that need this file wait; others can open theirs.
         with opening:
             handle = self._handles.get(number)
             if handle is not None:

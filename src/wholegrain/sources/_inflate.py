@@ -1,9 +1,9 @@
-"""Compressed files as a stream of what is in them."""
+"""Compressed files as a stream of their content."""
 
 import zlib
 from typing import Protocol
 
-# The kinds of header, as zlib numbers them.
+# The kinds of header, with zlib's numbers.
 _WINDOW_BITS = {"gzip": 31, "zlib": 15}
 _BLOCK_BYTES = 1 << 18
 
@@ -21,12 +21,12 @@ class Stream(Protocol):
 
 
 class InflatingStream:
-    """What a compressed stream contains. Going back starts again from the beginning.
+    """The content of a compressed stream. Seeking back starts again from the beginning.
 
     Args:
         stream: The compressed bytes.
         compression: "gzip" or "zlib".
-        begin: What was already read from the stream.
+        begin: The bytes that were already read from the stream.
     """
 
     def __init__(self, stream: Stream, compression: str, begin: bytes = b"") -> None:
@@ -50,7 +50,7 @@ class InflatingStream:
             if self._inflate.eof and not self._next_member():
                 return b""
             given = self._input or self._stream.read(_BLOCK_BYTES)
-            # Also without input: some of the output may still be held back.
+            # Even without input, because some output may still be buffered.
             data = self._inflate.decompress(given, size)
             self._input = self._inflate.unconsumed_tail
             if data:
@@ -60,9 +60,9 @@ class InflatingStream:
                 raise EOFError("it ends within the compressed data")
 
     def _next_member(self) -> bool:
-        """Go on to what follows the end of one compressed piece; return whether it is another.
+        """Move past the end of a compressed member; return whether another one follows.
 
-        Files that were appended to each other are a file, and zeros may fill up what remains.
+        Concatenated compressed files are valid, and zeros may pad the end.
         """
         rest = self._inflate.unused_data.lstrip(b"\0")
         while not rest:

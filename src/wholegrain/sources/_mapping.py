@@ -1,4 +1,4 @@
-"""Local files in memory, with a look at whether they still are as long as they were."""
+"""Memory-mapped local files, with a check that they were not truncated."""
 
 import mmap
 
@@ -7,11 +7,11 @@ from wholegrain.sources._files import LocalFile
 
 
 class MappedFile:
-    """A local file that is mapped into memory: no call to the system for a record.
+    """A memory-mapped local file: reading a record needs no system call.
 
-    The system ends a process that touches memory past the end of a file that has become shorter.
-    So `check` has to be called before the memory is read. Whoever cuts off a file in the moment
-    between the two still ends the process; only copying all that is read would prevent it.
+    Accessing memory past the end of a truncated file kills the process with SIGBUS. So call `check`
+    before reading the memory. There is still a race if the file is truncated between the check and
+    the read; only reading the file with system calls would avoid it.
     """
 
     def __init__(self, file: LocalFile) -> None:
@@ -20,21 +20,21 @@ class MappedFile:
         self.memory: mmap.mmap | bytes = b""  # An empty file cannot be mapped.
         if file.size:
             try:
-                # It has a descriptor of its own.
+                # The mapping duplicates the file descriptor.
                 self.memory = mmap.mmap(file.fileno(), file.size, access=mmap.ACCESS_READ)
             except OSError as error:
                 raise unreadable(file.path, error) from error
 
     def check(self) -> None:
-        """Raise if the file has become shorter."""
+        """Raise if the file was truncated."""
         size = self.memory.size() if isinstance(self.memory, mmap.mmap) else 0
         if size < self.size:
             raise shrunk(self.path, self.size, size)
 
 
 def shrunk(path: str, before: int, now: int) -> CorruptFileError:
-    """Return the error for a file that has become shorter while it was in use."""
+    """Return the error for a file that was truncated while it was in use."""
     return CorruptFileError(
-        f"{path!r} has become shorter since it was opened: {now} bytes where there were {before}."
-        " Make the source again."
+        f"{path!r} was truncated after it was opened, from {before} to {now} bytes."
+        " Create the source again."
     )

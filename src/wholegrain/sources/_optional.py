@@ -1,4 +1,4 @@
-"""Libraries that only some sources need, imported when such a source is made."""
+"""Libraries that only some sources need, imported when such a source is created."""
 
 import importlib
 from types import ModuleType
@@ -7,12 +7,12 @@ from wholegrain._core.install import install_command
 
 
 def require(module: str, *, extra: str, purpose: str) -> ModuleType:
-    """Import `module`, or say what to install.
+    """Import `module`, or raise an error that says what to install.
 
     Args:
         module: The module's full name.
         extra: The extra of wholegrain that installs it.
-        purpose: What it is needed for, as the beginning of a sentence.
+        purpose: What needs it, as the start of a sentence.
     """
     try:
         return importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""Names of files: patterns, sharded names, and what they stand for."""
+"""File names: patterns, sharded names, and their expansion."""
 
 import fnmatch
 import glob
@@ -15,12 +15,12 @@ from wholegrain.sources._remote import is_remote as is_remote
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 _WILDCARD = re.compile(r"[*?\[]")
-# "name@16" or "name@16.bagz": shards 0 to 15. "name@*": all shards there are.
+# "name@16" or "name@16.bagz": shards 0 to 15. "name@*": all existing shards.
 _SHARDED = re.compile(r"(?P<base>.*[^/])@(?P<count>\d+|\*)(?P<suffix>(\.[^@/]*)?)", re.DOTALL)
 
 
 def to_text(path: object) -> str:
-    """Return a path as a string; `file://` addresses as the local path they stand for."""
+    """Return a path as a string; a `file://` address becomes a local path."""
     if isinstance(path, (str, bytes, os.PathLike)):
         name = os.fsdecode(path)
         return unquote(urlsplit(name).path) if name.startswith("file://") else name
@@ -31,10 +31,10 @@ def to_text(path: object) -> str:
 
 
 def expand(path: str) -> list[str]:
-    """Return the files that `path` stands for.
+    """Return the files that `path` expands to.
 
-    A local file that exists stands for itself, whatever characters are in its name. A sharded
-    name stands for its shards, a pattern for the files that match, in the order of their names.
+    A local file that exists is not expanded, whatever characters its name contains. A sharded
+    name expands to its shards, and a pattern to the matching files, sorted by name.
     """
     if not is_remote(path) and os.path.exists(path):
         return [path]
@@ -79,18 +79,18 @@ def _translate(pattern: str) -> str:
 
 
 def _character_set(part: str) -> str:
-    # fnmatch writes "(?s:...)\Z" around what it translates; only the set is wanted.
+    # fnmatch wraps its result in "(?s:...)\Z"; only the character set is needed.
     translated = fnmatch.translate(part)
     match = re.search(r"\[.*\]", translated, re.DOTALL)
     return match[0] if match else re.escape(part)
 
 
 def expand_all(paths: object, *, of: str) -> list[str]:
-    """Return all files that one path, or each of a sequence of paths, stands for.
+    """Return all files that a path, or a sequence of paths, expands to.
 
     Args:
-        paths: What the user gave.
-        of: The class that asks, for error messages.
+        paths: What the user passed.
+        of: The name of the source class, for error messages.
     """
     if isinstance(paths, (str, bytes, os.PathLike)):
         paths = [paths]
@@ -105,7 +105,7 @@ def expand_all(paths: object, *, of: str) -> list[str]:
 
 
 def summary(paths: Sequence[str]) -> str:
-    """Return what identifies files in a `repr`: short, and the same in every process."""
+    """Return a short text that identifies files in a `repr`, the same in every process."""
     if len(paths) == 1:
         return repr(paths[0])
     digest = hashlib.sha1("\0".join(paths).encode(), usedforsecurity=False).hexdigest()

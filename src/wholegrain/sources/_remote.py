@@ -1,8 +1,8 @@
-"""Objects in a store such as S3 or GCS: listing them, and reading parts of them.
+"""Objects in stores such as S3 or GCS: listing them, and reading parts of them.
 
-`obstore` does the work where it is installed and knows the scheme, any file system of `fsspec`
-does otherwise. Credentials, regions and endpoints come from the environment, by the names these
-libraries and the stores' own tools use (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, ...).
+`obstore` is used if it is installed and supports the scheme; otherwise a file system of `fsspec`.
+Credentials, regions and endpoints come from the environment variables that these libraries and
+the stores' own tools use (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, ...).
 """
 
 import abc
@@ -40,7 +40,7 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def read(self, key: str, start: int, stop: int) -> bytes:
-        """Return bytes `start` to `stop - 1`, or fewer where the object ends."""
+        """Return bytes `start` to `stop - 1`, or fewer at the end of the object."""
 
     @abc.abstractmethod
     def read_all(self, key: str) -> bytes:
@@ -141,7 +141,7 @@ def locate(url: str) -> tuple[Store, str]:
 
 def _open_store(scheme: str, bucket: str) -> Store:
     global _obstore_process
-    # obstore's threads do not survive a fork, and a child that uses it waits for them forever.
+    # obstore's threads do not survive a fork: a forked child that uses it would deadlock.
     forked = _obstore_process not in (None, os.getpid())
     reasons: list[str] = []
     if scheme in _OBSTORE_SCHEMES and not forked:
@@ -153,20 +153,22 @@ def _open_store(scheme: str, bucket: str) -> Store:
             _obstore_process = os.getpid()
             return store
     if forked:
-        reasons.append("`obstore` was used before this process was forked; start it by `spawn`")
+        reasons.append(
+            "`obstore` was used before this process was forked; start the process with `spawn`"
+        )
     try:
         return _Fsspec(scheme, bucket)
     except (ImportError, ValueError) as error:
         reasons.append(str(error))
     raise ImportError(
-        f"Nothing that is installed can read {scheme}://{bucket} ({'; '.join(reasons)})."
-        f" Install what is needed with `{install_command('remote')}`."
+        f"No installed library can read {scheme}://{bucket} ({'; '.join(reasons)})."
+        f" Install one with `{install_command('remote')}`."
     )
 
 
 @contextlib.contextmanager
 def named(url: str) -> Iterator[None]:
-    """Name an object in what its store raises about it."""
+    """Name the object in errors of its store."""
     try:
         yield
     except OSError as error:
@@ -174,7 +176,7 @@ def named(url: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, ImportError) or is_interruption(error):
             raise
-        problem = f"The store does not give it ({type(error).__name__}: {error})"
+        problem = f"The store returned an error ({type(error).__name__}: {error})"
         raise UnreadableFileError(errno.EIO, problem, url) from error
 
 

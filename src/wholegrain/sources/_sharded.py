@@ -1,4 +1,4 @@
-"""Records that lie in several files, numbered through: the part that all formats share."""
+"""Records of several files with consecutive numbers: the part that all formats share."""
 
 import operator
 from abc import abstractmethod
@@ -14,14 +14,14 @@ from wholegrain.sources.protocol import RandomAccessDataSource
 
 T = TypeVar("T")
 
-# Below this many records numpy's fixed costs are larger than what grouping saves.
+# For fewer records, numpy's fixed costs exceed what grouping saves.
 _FEW = 4
 # Records per read while iterating.
 _ITERATION_CHUNK = 256
 
 
 def as_array(indices: Any) -> Indices:
-    """Return `indices` as an array, or raise for the first that is not a whole number."""
+    """Return `indices` as an array, or raise for the first that is not an integer."""
     array = np.asarray(indices)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         array = np.array([operator.index(index) for index in indices], dtype=np.int64)
@@ -38,12 +38,12 @@ def as_indices(indices: Any, length: int, what: str) -> Indices:
 
 
 class ShardedDataSource(RandomAccessDataSource[T]):
-    """Base of the sources whose records lie in one or several files.
+    """Base class of sources whose records are in one or several files.
 
-    A format says how many records each file has, and how to read one or several of one file.
+    A subclass defines the number of records in each file, and how to read records of a file.
     """
 
-    _ends: list[int]  # of each file: how many records it and those before it have
+    _ends: list[int]  # for each file: the number of records up to its end
 
     def _set_counts(self, counts: Sequence[int]) -> None:
         self._ends = np.cumsum(np.asarray(counts, dtype=np.int64)).tolist()
@@ -54,7 +54,7 @@ class ShardedDataSource(RandomAccessDataSource[T]):
 
     @abstractmethod
     def _read_many(self, file: int, positions: Indices) -> Sequence[T]:
-        """Return the records at `positions` of a file, which rise but may repeat."""
+        """Return the records at sorted `positions` of a file, which may repeat."""
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -70,7 +70,7 @@ class ShardedDataSource(RandomAccessDataSource[T]):
     def __getitems__(self, record_keys: Sequence[SupportsIndex] | Indices) -> list[T]:
         """Return the records of `record_keys`, in that order. Keys may repeat.
 
-        Records of one file are read together and in the order in which they lie there.
+        Records of one file are read together, in file order.
         """
         if len(record_keys) < _FEW:
             return [self[key] for key in record_keys]
@@ -96,7 +96,7 @@ class ShardedDataSource(RandomAccessDataSource[T]):
             start = stop
         return records
 
-    # The name under which Grain's own sources offer the same.
+    # The name of the same method in Grain's sources.
     _getitems = __getitems__
 
     def __iter__(self) -> Iterator[T]:

@@ -4,8 +4,8 @@ Layout of the block, all numbers 64-bit little-endian:
 
     magic | count | count x (offset, capacity, length, kind) | values, each in its slot
 
-Unlike the standard library's `ShareableList`, from which the class inherits, an entry keeps the
-length of a string, so zero bytes at its end are part of it.
+Unlike in the standard library's `ShareableList`, the base class, an entry stores the length of a
+string, so trailing zero bytes are kept.
 """
 
 import mmap
@@ -34,12 +34,12 @@ class SharedMemoryDataSource(ShareableList[Any]):
     """A list of numbers, strings, bytes, bools and Nones in shared memory.
 
     Worker processes attach to the memory by its name instead of copying the values. The process
-    that made it removes it: when nothing refers to the source any more, or, if it has a name of
-    its own or was pickled and so may be in use elsewhere, when the process ends.
+    that created it removes it when nothing refers to the source any more. If the memory has a given
+    name, or was pickled and may be in use elsewhere, it is removed when the process ends.
 
     Args:
-        elements: The values. Leave it out to attach to a source that exists.
-        name: The name of the memory. A random one is chosen for `elements` without a name.
+        elements: The values. Leave it out to attach to an existing source.
+        name: The name of the memory; random by default.
 
     Example:
         >>> source = SharedMemoryDataSource(["a", "b", "c"])
@@ -86,7 +86,7 @@ class SharedMemoryDataSource(ShareableList[Any]):
         if magic != _MAGIC:
             self.shm.close()
             raise ValueError(
-                f"The shared memory {name!r} was not made by `SharedMemoryDataSource`."
+                f"The shared memory {name!r} was not created by `SharedMemoryDataSource`."
             )
 
     def _remove_at_exit(self) -> None:
@@ -94,18 +94,18 @@ class SharedMemoryDataSource(ShareableList[Any]):
             self._removal = weakref.finalize(_until_exit, _remove, self.shm, os.getpid())
 
     def _find(self, position: SupportsIndex) -> tuple[memoryview, int, tuple[int, int, int, int]]:
-        """Return the memory, and where and what an element's entry in the table is."""
+        """Return the memory, and the offset and content of an element's table entry."""
         index = operator.index(position)
         if index < 0:
             index += self._length
         if not 0 <= index < self._length:
             raise IndexError(
-                f"Element {operator.index(position)} was asked for, but {self!r} has"
+                f"Element {operator.index(position)} was requested, but {self!r} has"
                 f" {self._length} elements."
             )
         buffer = self.shm.buf
         if buffer is None:
-            raise ValueError(f"{self!r} has been closed; its elements cannot be read any more.")
+            raise ValueError(f"{self!r} has been closed, so its elements cannot be read.")
         at = _HEAD.size + _ENTRY.size * index
         return buffer, at, _ENTRY.unpack_from(buffer, at)
 
@@ -138,7 +138,7 @@ class SharedMemoryDataSource(ShareableList[Any]):
         if len(data) > capacity:
             raise ValueError(
                 f"Element {operator.index(position)} has room for {capacity} bytes, but the new"
-                f" value takes {len(data)}. Make a new source to store larger values."
+                f" value needs {len(data)}. Create a new source to store larger values."
             )
         buffer[offset : offset + len(data)] = data
         _ENTRY.pack_into(buffer, at, offset, capacity, len(data), kind)
@@ -151,7 +151,7 @@ class SharedMemoryDataSource(ShareableList[Any]):
         return "".join(fixed.get(kind, f"{capacity}s") for _, capacity, _, kind in entries)
 
     def close(self) -> None:
-        """Let go of the memory in this process. Others go on reading it."""
+        """Detach from the memory in this process. Other processes can still read it."""
         self.shm.close()
 
     def unlink(self) -> None:
@@ -161,7 +161,7 @@ class SharedMemoryDataSource(ShareableList[Any]):
         self.shm.unlink()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Whoever reads the pickle may attach after this object has gone.
+        # The process that unpickles it may attach after this object is gone.
         self._remove_at_exit()
         return _attach_source, (type(self), self.shm.name)
 
@@ -169,12 +169,12 @@ class SharedMemoryDataSource(ShareableList[Any]):
         return f"InMemoryDataSource(name={self.shm.name}, len={self._length})"
 
     def __repr__(self) -> str:
-        # Neither values nor a random name: checkpoints hold this, and compare it.
+        # Without values or a random name, because checkpoints save and compare it.
         return f"{type(self).__name__}(len={self._length})"
 
 
 class _UntilExit:
-    """Lives as long as the process, so what hangs on it happens when the process ends."""
+    """Lives as long as the process, so that its finalizers run when the process ends."""
 
 
 _until_exit = _UntilExit()
@@ -216,11 +216,11 @@ def _capacity(kind: int, data: bytes) -> int:
 
 def _remove(shm: SharedMemory, pid: int) -> None:
     if os.getpid() != pid:
-        return  # a forked child: the memory is its parent's
+        return  # a forked child must not remove its parent's memory
     try:
         shm.unlink()
     except FileNotFoundError:
-        # Someone else removed it; tell the tracker that there is nothing left to clean up.
+        # Another process removed it: tell the resource tracker that nothing is left to clean up.
         resource_tracker.unregister(shm._name, "shared_memory")  # type: ignore[attr-defined]  # noqa: SLF001
     shm.close()
 
@@ -241,8 +241,8 @@ else:
     class _Attached(SharedMemory):
         """Memory of another process, which this one does not remove when it ends.
 
-        Until Python 3.13 the standard library's class has no way to say so: a process that
-        attached would take the memory away from all the others.
+        Before Python 3.13 the standard library's class cannot do this: a process that
+        attached would remove the memory for all others when it ends.
         """
 
         def __init__(self, name: str) -> None:

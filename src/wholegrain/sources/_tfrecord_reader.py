@@ -1,7 +1,7 @@
 """The format of TFRecord files, and a reader of their records in order.
 
 A record is its length (uint64, little-endian), a checksum of the length, the payload, and a
-checksum of the payload. Nothing else is in a file; it may be compressed as a whole.
+checksum of the payload. A file contains nothing else, and may be compressed as a whole.
 """
 
 import functools
@@ -19,11 +19,11 @@ FOOT = struct.Struct("<I")
 FOOT_BYTES = FOOT.size
 OVERHEAD = HEAD.size + FOOT_BYTES
 
-# Larger blocks would be memory that is new each time, and slower than reading the file. Of a
-# store, one reads enough for the time it takes to answer.
+# Larger blocks would be newly mapped memory each time, and the page faults would cost more than
+# reading the file. From a store, a block is large enough to amortise the latency of a request.
 _BLOCK_BYTES = 1 << 16
 _REMOTE_BLOCK_BYTES = 1 << 22
-# Records may be larger, but a length that is too large by mistake should not take all memory.
+# Records may be larger, but a damaged length should not allocate all memory.
 _MOST_BYTES_AT_ONCE = 1 << 26
 
 
@@ -33,28 +33,28 @@ def corrupt(path: str, offset: int, problem: str) -> CorruptFileError:
 
 
 def bad_length(path: str, offset: int) -> CorruptFileError:
-    """Return the error for a record whose length does not agree with its checksum."""
+    """Return the error for a record whose length does not match its checksum."""
     return corrupt(
         path,
         offset,
-        "the checksum of the record's length is wrong, so what follows cannot be found",
+        "the checksum of the record's length is wrong, so the next record cannot be located",
     )
 
 
 def bad_payload(path: str, offset: int) -> CorruptFileError:
-    """Return the error for a record whose payload does not agree with its checksum."""
+    """Return the error for a record whose payload does not match its checksum."""
     return corrupt(path, offset, "the checksum of the record's payload is wrong")
 
 
 def cut_off(path: str, offset: int, needed: int, found: int) -> CorruptFileError:
-    """Return the error for a record of which only the first `found` bytes are there."""
+    """Return the error for a record of which only the first `found` bytes exist."""
     return corrupt(
         path, offset, f"the record has at least {needed} bytes, but the file ends after {found}"
     )
 
 
 def compression_of(head: bytes) -> str | None:
-    """Return how a file that begins like this is compressed: "gzip", "zlib", or None."""
+    """Return the compression of a file from its first bytes: "gzip", "zlib", or None."""
     if len(head) >= HEAD.size:
         length, checksum = HEAD.unpack_from(head)
         if checksum == checksum_of_length(length):
@@ -68,9 +68,9 @@ def compression_of(head: bytes) -> str | None:
 
 
 class _LengthsOfHeads(dict[bytes, int]):
-    """The length that each head of a record stands for; -1 if its checksum is wrong.
+    """A cache from the header of a record to its length; -1 if the checksum is wrong.
 
-    Records of one file have few different lengths, so that most heads are looked up.
+    A file has few different record lengths, so most headers are found in the cache.
     """
 
     def __missing__(self, head: bytes) -> int:
@@ -87,10 +87,10 @@ _lengths = _LengthsOfHeads()
 
 
 def split_records(block: bytes, at: int, count: int, check: bool) -> tuple[list[bytes], int]:
-    """Return up to `count` payloads from `at` on, and where the next record begins.
+    """Return up to `count` payloads from `at` on, and the offset of the next record.
 
-    It stops before a record that is not in the block as a whole, or whose length is damaged; if
-    `check`, also before one whose payload is.
+    Stops before a record that is not completely in the block, or whose length is damaged. With
+    `check`, it also stops before a record whose payload is damaged.
     """
     last_foot = len(block) - FOOT_BYTES
     last_head = last_foot - HEAD.size
@@ -123,15 +123,15 @@ class TFRecordReader:
     Args:
         path: A file, or the address of an object in a store. It may be compressed by gzip or
             zlib, as a whole: positions are those in the content.
-        check_payload: Whether to verify the checksums of payloads; by default where that is
-            cheap. Those of the lengths are verified always.
+        check_payload: Whether to verify the checksums of payloads; by default if that is
+            cheap. The checksums of lengths are always verified.
     """
 
     _reader: Stream
     _path = "<stream>"
     _block_bytes = _BLOCK_BYTES
 
-    _content: Stream | None = None  # what is in the stream; None before the first read
+    _content: Stream | None = None  # the stream of the content; None before the first read
     _position: int | None = 0  # of the content's next byte; None if it is not known
     _block = b""
     _block_offset = 0  # of the block in the content
@@ -151,22 +151,22 @@ class TFRecordReader:
     def take(self, count: int) -> list[bytes]:
         """Return some of the next records: at least one and at most `count`; none at the end.
 
-        An exception is raised for the first of them only. A record with a wrong payload is
-        passed over by that; after other errors there is nothing to go on with.
+        An exception is raised only for the first of them. It skips a record with a damaged
+        payload; after other errors reading cannot continue.
         """
         records = self._take_from_block(count)
         if records or not self._read_record():
             return records
         records = self._take_from_block(count)
         if not records:
-            # The record is there as a whole, so it is the payload.
+            # The record is complete, so its payload is damaged.
             offset, head = self.tell(), self._block[self._at : self._at + HEAD.size]
             self._at += OVERHEAD + _lengths[head]
             raise bad_payload(self._path, offset)
         return records
 
     def _take_from_block(self, count: int) -> list[bytes]:
-        """Return the records that are in the block as a whole, up to the first bad one."""
+        """Return the records that are completely in the block, up to the first damaged one."""
         records, self._at = _split_records(self._block, self._at, count, self._checks)
         return records
 
@@ -190,15 +190,15 @@ class TFRecordReader:
         """Read on until `needed` bytes follow in the block; return False if the file ends."""
         if len(self._block) - self._at >= needed:
             return True
-        # Once as parts, and once as a whole.
+        # Once as parts, and once joined.
         check_memory(2 * needed, self._path, f", record at byte {self.tell()},")
         self._drop_what_was_read()
         try:
             self._block = self._read_on(self._block, needed)
         except BaseException as error:
-            self._position = None  # How much was read is not known.
+            self._position = None  # It is unknown how much was read.
             if isinstance(error, (zlib.error, EOFError)):
-                problem = f"the file is compressed, and damaged ({error})"
+                problem = f"the compressed file is damaged ({error})"
                 raise corrupt(self._path, self._block_offset, problem) from error
             if isinstance(error, MemoryError):
                 where = f", record at byte {self._block_offset}"
@@ -228,10 +228,10 @@ class TFRecordReader:
         return b"".join(parts)
 
     def _open_content(self) -> tuple[Stream, bytes]:
-        """Return a stream of what the file contains, and the block that was read of it."""
+        """Return a stream of the content of the file, and the first block of it."""
         if self._position != 0:
             self._reader.seek(0)
-        # At the start of the file, where most reads begin, one read does for both.
+        # Most reads start at the beginning of the file, where one read serves both.
         wanted = HEAD.size if self._block_offset else self._block_bytes
         begin = b""
         while len(begin) < HEAD.size and (part := self._reader.read(wanted - len(begin))):
@@ -252,7 +252,7 @@ class TFRecordReader:
         return self._block_offset + self._at
 
     def seek(self, offset: int) -> None:
-        """Go to the record at a position that `tell` returned."""
+        """Seek to the record at a position that `tell` returned."""
         if offset < 0:
             raise ValueError(f"A position in {self._path!r} cannot be negative, but got {offset}.")
         at = offset - self._block_offset
@@ -262,14 +262,14 @@ class TFRecordReader:
             self._block, self._block_offset, self._at = b"", offset, 0
 
     def is_at_record(self) -> bool:
-        """Whether a record begins where the reader stands, or the file ends there."""
+        """Whether a record starts at the current position, or the file ends there."""
         offset = self.tell()
         if not offset:
             return True
         if self._read_to(OVERHEAD):
             return _lengths[self._block[self._at : self._at + HEAD.size]] >= 0
         if len(self._block) > self._at or self._content is None:
-            return True  # It is cut off, which who reads it is told.
+            return True  # The record is truncated; reading it raises an error that says so.
         self._content.seek(offset - 1)
         self._position = None
         return bool(self._content.read(1))
@@ -280,7 +280,7 @@ class TFRecordReader:
         return self._path
 
     def close(self) -> None:
-        """Close the file. The position stays known."""
+        """Close the file, but keep the position."""
         self._block, self._block_offset, self._at = b"", self.tell(), 0
         close = getattr(self._reader, "close", None)
         if close is not None:

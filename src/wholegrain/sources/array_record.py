@@ -27,7 +27,7 @@ _logger = logging.getLogger(__name__)
 _RANGE = re.compile(r"(?P<path>.*)\[(?P<start>\d+):(?P<stop>\d+)\]", re.DOTALL)
 _FORMAT = "an ArrayRecord file"
 _MOST_THREADS = 64
-# What the reader fetches at least: little from a disk, more over a network.
+# The minimum size of a read: small for a disk, larger for a network.
 _BUFFER_BYTES = 4096
 _REMOTE_BUFFER_BYTES = 32768
 
@@ -47,7 +47,7 @@ Path = str | os.PathLike[str] | FileInstruction
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Part:
-    """Records `start` to `stop - 1` of a file; to its end when `stop` is not known."""
+    """Records `start` to `stop - 1` of a file; to its end if `stop` is unknown."""
 
     path: str
     start: int = 0
@@ -56,24 +56,24 @@ class _Part:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Reader:
-    """An open file, and how its records lie in it."""
+    """An open file, and how its records are grouped."""
 
     read: Callable[..., list[bytes]]
     close: Callable[[], None]
     group_size: int
     remote: bool
     path: str
-    identity: tuple[int, int]  # where it lies, to tell it from a file that took its place
+    identity: tuple[int, int]  # device and inode, to detect that another file has replaced it
     size: int
 
     def check_empty(self, records: list[bytes]) -> list[bytes]:
-        """Return records of which some are empty, unless the file is too short to have them.
+        """Return records of which some are empty, unless the file was truncated.
 
-        Past the end of a file that was cut off after it was opened, the library finds records
-        without content.
+        If a file is truncated after it was opened, the library returns empty records past its
+        end.
         """
         if not self.remote:
-            with contextlib.suppress(OSError):  # It was removed, and so cannot become shorter.
+            with contextlib.suppress(OSError):  # It was removed, so it cannot be truncated.
                 now = os.stat(self.path)
                 if (now.st_dev, now.st_ino) == self.identity and now.st_size < self.size:
                     raise shrunk(self.path, self.size, now.st_size)
@@ -83,15 +83,15 @@ class _Reader:
 class ArrayRecordDataSource(ShardedDataSource[bytes]):
     """The records of ArrayRecord files, as bytes, in the order of `paths`.
 
-    Whole files are opened once, when the source is made, to count their records. Parts of files
-    are taken at their word, and checked when the file is first read.
+    Whole files are opened once, when the source is created, to count their records. Ranges of
+    files are checked when the file is first read.
 
     Args:
         paths: A file, or a sequence of files. Each is a path; a part of a file,
             `"file.array_record[100:200]"`; a glob pattern such as `"train-*.array_record"`,
-            whose files come in the order of their names; a sharded name such as
+            whose files are sorted by name; a sharded name such as
             `"train.array_record@16"`; or an object with `filename`, `skip`, `take` and
-            `examples_in_shard`. Names that begin with `gs://` are read from the store.
+            `examples_in_shard`. Names that start with `gs://` are read from GCS.
         reader_options: Options of the `array_record` library's reader, such as
             `{"index_storage_option": "offloaded"}`.
 
@@ -116,7 +116,7 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
 
     @property
     def _shown_paths(self) -> list[str]:
-        """Which files reports name."""
+        """The files that reports name."""
         return self.paths
 
     def __repr__(self) -> str:
@@ -126,7 +126,7 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
         return f"{type(self).__name__}(hash_of_paths={digest.hexdigest()})"
 
     def _count(self) -> list[int]:
-        """Return the number of records of each part, asking the files where it is not known."""
+        """Return the number of records in each part, from the files if it is unknown."""
         whole = [part.path for part in self._parts if part.stop is None]
         if len(whole) > 1:
             with ThreadPoolExecutor(min(_MOST_THREADS, len(whole))) as pool:
@@ -155,7 +155,7 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
         )
         if reader.ok():
             return reader
-        # A reader that could not open its file says why only when it is closed.
+        # A reader that could not open its file reports the reason only when it is closed.
         with explaining(path, _FORMAT):
             reader.close()
             raise ValueError("no reason given")
@@ -169,20 +169,20 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
             count = reader.num_records()
         if part.stop is not None and part.stop > count:
             raise CorruptFileError(
-                f"Records {part.start} to {part.stop - 1} of {part.path!r} were asked for, but the"
+                f"Records {part.start} to {part.stop - 1} of {part.path!r} were requested, but the"
                 f" file has {count} records."
             )
         expected = self._ends[file] - (self._ends[file - 1] if file else 0)
         if part.stop is None and count != expected:
             raise CorruptFileError(
-                f"{part.path!r} has changed since the source was made: it has {count} records where"
-                f" there were {expected}. Make the source again."
+                f"{part.path!r} has changed since the source was created: it has {count} records,"
+                f" but had {expected}. Create the source again."
             )
         group_size = _group_size(part.path, reader.writer_options_string())
         if group_size > 1:
             _logger.error(
-                "%r keeps its records in groups of %d, and a whole group is unpacked to read one"
-                " record. Write it with the option `group_size:1` to read in random order.",
+                "%r stores its records in groups of %d, and reading one record decompresses a whole"
+                " group. Write it with the option `group_size:1` for random access.",
                 part.path,
                 group_size,
             )
@@ -215,17 +215,17 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
         read = reader.read
         try:
             if reader.remote:
-                # Over a network the list form, which reads in parallel, makes up for its cost.
+                # Over a network the list form is worth its cost, because it reads in parallel.
                 records = read(positions.tolist())
             elif reader.group_size > 1:
                 records = _read_groups(reader, positions)
             else:
-                # One read for each: a range over several groups is slower than its records alone.
+                # One read per record: a range over several groups is slower than single records.
                 records = [read(position, position + 1)[0] for position in positions.tolist()]
         except Exception as error:
             if is_interruption(error):
                 raise
-            # Read again one by one, to learn which record it is.
+            # Read again one by one, to find the record that failed.
             start = part.start
             return [self._read_one(file, position - start) for position in positions.tolist()]
         return records if all(records) else reader.check_empty(records)
@@ -235,7 +235,7 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
             raise error
         raise CorruptFileError(
             f"Record {position} of {self._parts[file].path!r} cannot be read; the file may be"
-            f" damaged, or have changed since it was opened. The reader says: {error}"
+            f" damaged, or have changed since it was opened. The reader's error: {error}"
         ) from error
 
     def __enter__(self) -> Self:
@@ -273,7 +273,7 @@ def _close(reader: _Reader) -> None:
 
 
 def _read_groups(reader: _Reader, positions: Indices) -> list[bytes]:
-    """Read records that are compressed in groups, so that each group is unpacked once."""
+    """Read records that are compressed in groups, and decompress each group once."""
     groups = positions // reader.group_size
     starts = np.flatnonzero(np.diff(groups, prepend=-1)).tolist()
     records: list[bytes] = []
@@ -292,21 +292,21 @@ def _option_string(options: Mapping[str, str] | None) -> str:
         raise AttributeError(f"`reader_options` has to be a dict of strings, but got {options!r}.")
     merged = {"readahead_buffer_size": "0", **options}
     if merged.get("index_storage_option") == "offloaded":
-        # The library refuses to prefetch an index that it is told not to keep.
+        # The library rejects prefetching an index that it does not keep.
         merged.setdefault("footer_prefetch_bytes", "0")
     return ",".join(f"{key}:{value}" for key, value in merged.items())
 
 
 def _group_size(path: str, writer_options: str | None) -> int:
-    """Return how many records are compressed together, from how the file was written."""
+    """Return how many records are compressed together, from the writer's options."""
     if not writer_options:
-        return 1  # files of older writers, which do not say
+        return 1  # files of older writers, which do not store it
     options = dict(option.partition(":")[::2] for option in writer_options.split(","))
     try:
         return max(1, int(options["group_size"]))
     except (KeyError, ValueError):
         raise CorruptFileError(
-            f"{path!r} does not say how many records it keeps in a group; its writer's options"
+            f"{path!r} does not store the number of records in a group; its writer's options"
             f" are {writer_options!r}."
         ) from None
 
@@ -349,7 +349,7 @@ def _parts_of(path: Any) -> list[_Part]:
 def _checked(part: _Part) -> _Part:
     if part.stop is not None and not 0 <= part.start <= part.stop:
         raise ValueError(
-            f"A part of a file has to end where it starts or later, but got records {part.start}"
+            f"A range of a file cannot end before it starts, but got records {part.start}"
             f" to {part.stop} of {part.path!r}."
         )
     if _paths.is_remote(part.path) and not part.path.startswith("gs://"):

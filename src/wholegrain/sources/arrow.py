@@ -1,4 +1,4 @@
-"""Arrow files and Hugging Face datasets as a source: rows by position."""
+"""Arrow files and Hugging Face datasets as a source: rows by index."""
 
 import errno
 import os
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 class ArrowDataSource(RowsDataSource):
     """The rows of Arrow files, or of a Hugging Face dataset, as dicts, in any order.
 
-    Local files are mapped into memory: nothing is read before it is asked for, and all processes
-    share what the system has read already. Both of Arrow's formats, files and streams, are read.
+    Local files are memory-mapped: nothing is read until it is needed, and all processes share the
+    page cache. Both of Arrow's formats, files and streams, are supported.
 
-    Values of files are those that `ParquetDataSource` gives: numpy scalars, `str`, `bytes`, None,
-    and arrays for lists. Rows of a Hugging Face dataset are as the dataset gives them.
+    Values of files are the same as in `ParquetDataSource`: numpy scalars, `str`, `bytes`, None,
+    and arrays for lists. Rows of a Hugging Face dataset are not converted.
 
     Args:
         data: A file, or a sequence of files; each a path, a glob pattern, a sharded name, or the
             address of objects in a store, `"s3://..."`. Or a `datasets.Dataset`.
         columns: The columns to read, in that order; by default all.
-        cache_bytes: How much memory batches of compressed or remote files may take, in each
+        cache_bytes: How much memory the batches of compressed or remote files may take in each
             process.
 
     Example:
@@ -51,11 +51,11 @@ class ArrowDataSource(RowsDataSource):
             raise TypeError(
                 f"`{type(self).__name__}` needs paths or a Hugging Face dataset with rows in any"
                 f" order, but got {type(data).__name__}. Load a dataset without `streaming=True`,"
-                " and give one of its splits."
+                " and pass one of its splits."
             )
 
     def _open(self, file: int) -> "ArrowFileReader":
-        # It needs pyarrow, which importing this module does not.
+        # It imports pyarrow, which this module does not need.
         from wholegrain.sources._arrow_reader import ArrowFileReader
 
         return ArrowFileReader(self._files[file], self._columns)
@@ -82,7 +82,7 @@ class ArrowDataSource(RowsDataSource):
 
 
 def _has_rows(data: Any) -> bool:
-    """Return whether it is a dataset, and not a dict of its splits, which names columns too."""
+    """Return whether it is a dataset, and not a dict of splits, which has columns too."""
     return hasattr(data, "column_names") and not isinstance(data, dict)
 
 
@@ -93,7 +93,7 @@ def _check_no_dataset(data: Any) -> None:
         if any(os.path.exists(os.path.join(folder, name)) for name in names):
             raise FolderError(
                 errno.EISDIR,
-                "It is a folder that a Hugging Face dataset was saved to; give"
+                "It is a folder that a Hugging Face dataset was saved to; pass"
                 " `datasets.load_from_disk(...)` of it",
                 folder,
             )

@@ -24,7 +24,7 @@ class BagzDataSource(ShardedDataSource[bytes]):
 
     Args:
         paths: A file, or a sequence of files; each a path, a glob pattern, or a sharded name
-            such as `"train@16.bagz"`, whose shards follow each other.
+            such as `"train@16.bagz"`, whose shards are concatenated.
 
     Example:
         >>> source = BagzDataSource("data/train@16.bagz")
@@ -45,7 +45,7 @@ class BagzDataSource(ShardedDataSource[bytes]):
 
     @property
     def _shown_paths(self) -> list[str]:
-        """Which files reports name."""
+        """The files that reports name."""
         return self._files
 
     def __repr__(self) -> str:
@@ -59,15 +59,15 @@ class BagzDataSource(ShardedDataSource[bytes]):
         expected = self._ends[file] - (self._ends[file - 1] if file else 0)
         if len(reader.records) != expected:
             raise CorruptFileError(
-                f"{self._files[file]!r} has changed since the source was made: it has"
-                f" {len(reader.records)} records where there were {expected}. Make the source"
+                f"{self._files[file]!r} has changed since the source was created: it has"
+                f" {len(reader.records)} records, but had {expected}. Create the source"
                 " again."
             )
         return reader
 
     def _open_file(self, path: str) -> "_Reader":
         if "," in path:
-            raise ValueError(f"The `bagz` library cannot open {path!r}: its name has a comma.")
+            raise ValueError(f"The `bagz` library cannot open {path!r}: its name contains a comma.")
         found = None if _paths.is_remote(path) else check_file(path)
         with explaining(path, "a Bagz file"):
             return _Reader(path, self._library.Reader(path), found)
@@ -82,12 +82,12 @@ class BagzDataSource(ShardedDataSource[bytes]):
                 raise
             raise CorruptFileError(
                 f"Record {position} of {self._files[file]!r} cannot be read; the file may be"
-                f" damaged, or have changed since it was opened. The reader says: {error}"
+                f" damaged, or have changed since it was opened. The reader's error: {error}"
             ) from error
         return record
 
     def _read_many(self, file: int, positions: Indices) -> Sequence[bytes]:
-        # The library's own reads of many records are slower than as many single ones.
+        # The library reads many records more slowly in one call than one by one.
         reader = self._readers.get(file)
         reader.check()
         records = reader.records
@@ -109,7 +109,7 @@ class BagzDataSource(ShardedDataSource[bytes]):
 
 
 class _Reader:
-    """An open file, which the library has mapped into memory."""
+    """An open file, which the library has memory-mapped."""
 
     def __init__(self, path: str, records: Any, found: os.stat_result | None) -> None:
         self._path = path
@@ -117,13 +117,13 @@ class _Reader:
         self._found = found
 
     def check(self) -> None:
-        """Raise if the file has become shorter: the system ends processes that touch the rest.
+        """Raise if the file was truncated: accessing the missing part would be a SIGBUS.
 
-        Whoever cuts off the file between this look and the read still does that.
+        There is still a race if the file is truncated between this check and the read.
         """
         found = self._found
         if found is not None:
-            with contextlib.suppress(OSError):  # It was removed, and so cannot become shorter.
+            with contextlib.suppress(OSError):  # It was removed, so it cannot be truncated.
                 now = os.stat(self._path)
                 if os.path.samestat(now, found) and now.st_size < found.st_size:
                     raise shrunk(self._path, found.st_size, now.st_size)

@@ -20,12 +20,12 @@ _MOST_THREADS = 16
 class FolderDataSource(RandomAccessDataSource[bytes]):
     """The files under `root` that match `pattern`, as bytes, in the order of their names.
 
-    The listing is taken once, when the source is made: a file that appears later is not part of
+    The folder is listed once, when the source is created. Files that appear later are not part of
     it, so two runs over one source see the same elements.
 
     Args:
-        root: A folder, or the address of one in a store, `"s3://..."`.
-        pattern: A glob pattern, relative to `root`. `**/` stands for any depth of folders.
+        root: A folder, or its address in an object store, `"s3://..."`.
+        pattern: A glob pattern, relative to `root`. `**/` matches folders at any depth.
 
     Example:
         >>> source = FolderDataSource("images", "**/*.png")
@@ -84,7 +84,7 @@ class FolderDataSource(RandomAccessDataSource[bytes]):
 
     @property
     def _shown_paths(self) -> list[str]:
-        """Which files reports name."""
+        """The files that reports name."""
         return [f"{self._root}/{self._pattern}"]
 
     def __repr__(self) -> str:

@@ -23,7 +23,7 @@ class RangeDataSource(RandomAccessDataSource[int]):
 
     def __init__(self, start: int, stop: int, step: int) -> None:
         if step == 0:
-            raise BadRangeError("`step` cannot be 0; give the distance between two numbers.")
+            raise BadRangeError("`step` cannot be 0; pass the distance between two numbers.")
         if -((start - stop) // step) < 0:  # the length, rounded up
             raise BadRangeError(
                 f"A range from {start} to {stop} needs a {'negative' if step > 0 else 'positive'}"
@@ -42,7 +42,7 @@ class RangeDataSource(RandomAccessDataSource[int]):
             index = operator.index(record_key)
         except TypeError:
             raise NotAnIndexError(
-                f"A record is asked for by a whole number, but got {record_key!r} of type"
+                f"The index of a record has to be an integer, but got {record_key!r} of type"
                 f" {type(record_key).__name__}."
             ) from None
         if not 0 <= index < len(self._numbers):

@@ -31,24 +31,24 @@ _MAGIC = b"\x93NUMPY"
 _AN_ARRAY = "an array saved by NumPy"
 _AN_ARCHIVE = "an archive saved by NumPy"
 _BLOCK_BYTES = 1 << 20
-# NumPy reads no longer ones either.
+# NumPy does not read longer headers either.
 _LONGEST_HEADER = 10_000
 
 
 class NpyDataSource(RandomAccessDataSource[Any]):
-    """The entries of arrays along their first axis, read from disk as they are needed.
+    """The entries of arrays along their first axis, read from disk when they are needed.
 
-    Of a single array the elements are its entries; of several arrays, dicts of the entries at
-    the same index, under the arrays' names. Elements are copies: they can be changed.
+    For a single array, the elements are its entries. For several arrays, they are dicts of the
+    entries at the same index, by array name. Elements are copies, so they may be changed.
 
-    Arrays are mapped into memory, so all processes share what the system has read already.
-    Only archives written by `savez_compressed` are loaded as a whole, in each process.
+    Arrays are memory-mapped, so all processes share the page cache. Only archives written by
+    `savez_compressed` are loaded completely, in each process.
 
     Args:
-        path: A .npy file, an .npz archive, or a folder, of which each .npy file is an array.
+        path: A .npy file, an .npz archive, or a folder in which each .npy file is an array.
         names: Which arrays of an archive or a folder to read, in that order; by default all.
-        check_crc: Whether to read an archive through when the source is made, and verify the
-            checksums in it, as `np.load` does. Worker processes do not do it again.
+        check_crc: Whether to read a whole archive when the source is created, and verify its
+            checksums, as `np.load` does. Worker processes do not repeat it.
 
     Example:
         >>> np.savez("digits.npz", image=images, label=labels)
@@ -66,7 +66,7 @@ class NpyDataSource(RandomAccessDataSource[Any]):
         self._path = _paths.to_text(path)
         if _paths.is_remote(self._path):
             raise ValueError(
-                f"Arrays are read from local files, but {self._path!r} is in a store. Copy it to a"
+                f"Arrays are read from local files, but {self._path!r} is remote. Copy it to a"
                 " local disk first."
             )
         self._names = None if names is None else list(names)
@@ -78,10 +78,12 @@ class NpyDataSource(RandomAccessDataSource[Any]):
         lengths = {name: len(array) for name, array in self._arrays.items() if array.ndim}
         if len(lengths) < len(self._arrays):
             scalar = next(name for name in self._arrays if name not in lengths)
-            raise ValueError(f"The array {scalar!r} of {self._path!r} is a single number.")
+            raise ValueError(
+                f"The array {scalar!r} of {self._path!r} is a scalar, so it has no entries."
+            )
         if len(set(lengths.values())) > 1:
             raise ValueError(
-                f"The arrays of {self._path!r} need the same length, but have {lengths}."
+                f"The arrays of {self._path!r} must have the same length, but have {lengths}."
             )
         self._length = next(iter(lengths.values()))
 
@@ -112,7 +114,7 @@ class NpyDataSource(RandomAccessDataSource[Any]):
 
     @property
     def _shown_paths(self) -> list[str]:
-        """Which files reports name."""
+        """The files that reports name."""
         return [self._path]
 
     def __repr__(self) -> str:
@@ -130,8 +132,8 @@ class NpyDataSource(RandomAccessDataSource[Any]):
         found = {name: (array.shape, array.dtype) for name, array in self._arrays.items()}
         if found != state["layout"]:
             raise CorruptFileError(
-                f"{self._path!r} has changed since the source was made: its arrays were"
-                f" {state['layout']}, and are {found}. Make the source again."
+                f"{self._path!r} has changed since the source was created: its arrays were"
+                f" {state['layout']}, and are now {found}. Create the source again."
             )
 
 
@@ -143,7 +145,7 @@ _Loaded = tuple[dict[str, Array], list[MappedFile], bool]
 
 
 class _Loader:
-    """Opens the arrays at a path, and the files that they are mapped from."""
+    """Opens the arrays at a path, and the files that back them."""
 
     def __init__(self, path: str, check_crc: bool) -> None:
         self._path = path
@@ -151,7 +153,7 @@ class _Loader:
         self._files: list[MappedFile] = []
 
     def load(self, names: Sequence[str] | None) -> _Loaded:
-        """Return arrays by name, their files, and whether it is a single one without a name."""
+        """Return arrays by name, their files, and whether it is a single unnamed array."""
         path = self._path
         if os.path.isdir(path):
             files = {name[:-4]: name for name in sorted(os.listdir(path)) if name.endswith(".npy")}
@@ -212,7 +214,7 @@ class _Loader:
         if self._check_crc:
             with archive.open(info) as stream:
                 while stream.read(_BLOCK_BYTES):
-                    pass  # at the end it compares the checksum
+                    pass  # verifies the checksum at the end
         start = _start_of_member(file, info)
         with archive.open(info) as stream:
             return _map_array(file, stream, start, info.file_size)
@@ -220,7 +222,7 @@ class _Loader:
 
 def _chosen(path: str, there: Sequence[str], names: Sequence[str] | None) -> Sequence[str]:
     if not there:
-        raise missing_file(path, "There are no .npy arrays in it")
+        raise missing_file(path, "It contains no .npy files")
     missing = [name for name in names or () if name not in there]
     if missing:
         raise ValueError(f"{path!r} has no array {missing[0]!r}; its arrays are {list(there)}.")
@@ -228,12 +230,12 @@ def _chosen(path: str, there: Sequence[str], names: Sequence[str] | None) -> Seq
 
 
 def _map_array(file: MappedFile, stream: Any, offset: int, size: int) -> Array:
-    """Map the array that a stream of `size` bytes begins with, which is at `offset` of a file."""
+    """Map the array at the start of a stream of `size` bytes, at `offset` of a file."""
     shape, fortran, dtype = _read_header(stream)
     order: Any = "F" if fortran else "C"
     _check_fits(shape, dtype, stream.tell(), size)
     if 0 in shape or dtype.itemsize == 0:
-        return np.empty(shape, dtype, order)  # nothing cannot be mapped
+        return np.empty(shape, dtype, order)  # an empty array cannot be mapped
     return np.ndarray(shape, dtype, file.memory, offset + stream.tell(), order=order)
 
 
@@ -255,19 +257,19 @@ def _read_header(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     elif version == (3, 0):
         shape, fortran, dtype = _read_header_3_0(stream)
     else:
-        raise ValueError(f"version {version} of the format is not known")
+        raise ValueError(f"version {version} of the format is unknown")
     if dtype.hasobject:
-        raise ValueError("the array holds Python objects")
+        raise ValueError("the array contains Python objects")
     return shape, fortran, dtype
 
 
 def _read_header_3_0(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read a header in UTF-8: as version 2.0, for which NumPy has a function, in Latin-1."""
+    """Read a UTF-8 header with NumPy's function for version 2.0, which expects Latin-1."""
     (length,) = struct.unpack("<I", stream.read(4))
     if length > _LONGEST_HEADER:
-        raise ValueError(f"its header says that it is {length} bytes long")
+        raise ValueError(f"its header claims to be {length} bytes long")
     text = stream.read(length).decode("utf-8")
-    # As escapes in the literal that the header is, which mean the same in all encodings.
+    # The header is a Python literal: escapes in it mean the same in all encodings.
     escaped = text.encode("ascii", "backslashreplace")
     return np.lib.format.read_array_header_2_0(
         io.BytesIO(struct.pack("<I", len(escaped)) + escaped)
@@ -275,6 +277,6 @@ def _read_header_3_0(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
 
 
 def _start_of_member(file: MappedFile, info: zipfile.ZipInfo) -> int:
-    """Return where the bytes of a member begin: after a header of its own in the archive."""
+    """Return where the bytes of a member start: after its own header in the archive."""
     name_length, extra_length = struct.unpack_from("<HH", file.memory, info.header_offset + 26)
     return info.header_offset + 30 + int(name_length) + int(extra_length)

@@ -1,4 +1,4 @@
-"""What makes an object a source: a length, and any record by its number."""
+"""The protocol of a source: a length, and random access to records."""
 
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -7,16 +7,16 @@ T_co = TypeVar("T_co", covariant=True)
 
 @runtime_checkable
 class RandomAccessDataSource(Protocol[T_co]):
-    """Anything with a length whose records can be read in any order.
+    """Any object with a length whose records can be read in any order.
 
-    Lists, arrays, TFDS and Hugging Face datasets are sources as they are; inheriting from this
-    class is a way to say so and to get type checks, not a duty.
+    Lists, arrays, TFDS and Hugging Face datasets are sources. Inheriting from this class is
+    optional; it documents the intent and enables type checks.
 
-    A source is read from many threads at once, and always gives the same record for the same
-    index. To be used with worker processes it has to be picklable; to be used with a
-    `DataLoader` that is checkpointed, its `repr` has to name the data and be the same in every
-    process. A source that reads many records at once more cheaply than one by one may offer
-    `__getitems__(indices)`, which returns the records of `indices` in the same order.
+    Many threads read a source at once, and it always returns the same record for the same index.
+    To be used with worker processes, it has to be picklable. To be used with a `DataLoader` that is
+    checkpointed, its `repr` has to identify the data and be the same in every process. If reading
+    many records at once is cheaper than one by one, a source may define `__getitems__(indices)`,
+    which returns the records at `indices` in the same order.
 
     Example:
         >>> class Squares(RandomAccessDataSource[int]):

@@ -1,4 +1,4 @@
-"""TFRecord files as a source: an index of their records, and reads by position."""
+"""TFRecord files as a source: an index of their records, and random access."""
 
 import contextlib
 import dataclasses
@@ -33,16 +33,16 @@ _BLOCK_BYTES = 1 << 22
 class TFRecordDataSource(ShardedDataSource[bytes]):
     """The records of TFRecord files, as bytes, in any order.
 
-    The files have no index of their own, so all of them are read through once, when the source
-    is made; a pickled source keeps the index. Only uncompressed files can be read this way: for
-    others see `wholegrain.experimental.TFRecordIterDataset`.
+    The format has no index, so all files are scanned once, when the source is created. A pickled
+    source keeps the index. Only uncompressed files can be read this way; for compressed files use
+    `wholegrain.experimental.TFRecordIterDataset`.
 
     Args:
         paths: A file, or a sequence of files; each a path, a glob pattern, a sharded name such
             as `"train.tfrecord@16"`, or the address of objects in a store, `"s3://..."`.
-        check_payload: Whether to verify the checksum of each record that is read. By default it
-            is, where wholegrain's extension or `google-crc32c` is installed. The checksums of the
-            lengths are always verified, when the index is made.
+        check_payload: Whether to verify the checksum of each record that is read; by default if
+            wholegrain's extension or `google-crc32c` is installed. The checksums of lengths are
+            always verified, when the index is created.
 
     Example:
         >>> source = TFRecordDataSource("data/train-*.tfrecord")
@@ -68,7 +68,7 @@ class TFRecordDataSource(ShardedDataSource[bytes]):
 
     @property
     def _shown_paths(self) -> list[str]:
-        """Which files reports name."""
+        """The files that reports name."""
         return self._files
 
     def __repr__(self) -> str:
@@ -81,8 +81,8 @@ class TFRecordDataSource(ShardedDataSource[bytes]):
             raise shrunk(path, index.size, opened.size)
         if _identity(opened) != index.identity and not index.is_of(_scan(opened)):
             raise CorruptFileError(
-                f"{path!r} has changed since the source was made: its records are at other places"
-                " now. Make the source again."
+                f"{path!r} has changed since the source was created: its records have other"
+                " offsets now. Create the source again."
             )
         return _MappedRecords(opened) if isinstance(opened, LocalFile) else _RemoteRecords(opened)
 
@@ -108,7 +108,7 @@ class TFRecordDataSource(ShardedDataSource[bytes]):
 
 
 class _MappedRecords:
-    """The records of a local file in memory: no call to the system for a record."""
+    """The records of a memory-mapped local file: reading one needs no system call."""
 
     def __init__(self, file: LocalFile) -> None:
         self._file = MappedFile(file)
@@ -129,7 +129,7 @@ class _MappedRecords:
 
 
 class _RemoteRecords:
-    """An object in a store: the parts asked for are fetched at the same time."""
+    """An object in a store: the requested parts are fetched concurrently."""
 
     def __init__(self, file: RemoteFile) -> None:
         self._file = file
@@ -154,11 +154,11 @@ def _first_bad(payloads: list[bytes], feet: list[bytes]) -> int:
 
 
 def _close(opened: _MappedRecords | _RemoteRecords) -> None:
-    """Do nothing: the file is let go when nothing refers to its memory."""
+    """Do nothing: the file is unmapped when nothing refers to its memory."""
 
 
-# What tells a file from another one at the same path: of a local file where it lies, when it was
-# changed and how long it is; of an object in a store its length.
+# What distinguishes a file from another one at the same path: for a local file its inode,
+# modification time and length; for an object in a store its length.
 _Identity = tuple[int, ...]
 
 
@@ -171,7 +171,7 @@ def _identity(file: LocalFile | RemoteFile) -> _Identity:
 
 @dataclasses.dataclass(frozen=True)
 class _Index:
-    """Where the payloads of a file start, and how long they are."""
+    """The offsets and lengths of the payloads of a file."""
 
     identity: _Identity
     starts: Indices
@@ -179,11 +179,11 @@ class _Index:
 
     @property
     def size(self) -> int:
-        """How long the file is at least."""
+        """The minimum length of the file."""
         return int(self.starts[-1] + self.lengths[-1]) + FOOT_BYTES if len(self.starts) else 0
 
     def is_of(self, other: "tuple[Indices, Indices]") -> bool:
-        """Return whether a file with the same path, of another time or machine, is the same."""
+        """Return whether the file at the same path, now or on another machine, is the same."""
         starts, lengths = other
         return np.array_equal(self.starts, starts) and np.array_equal(self.lengths, lengths)
 
@@ -194,12 +194,12 @@ def _index_of(path: str) -> _Index:
 
 
 def _scan(file: LocalFile | RemoteFile) -> tuple[Indices, Indices]:
-    """Return where the payloads of a file start, and how long they are."""
+    """Return the offsets and lengths of the payloads of a file."""
     path, size, read = file.path, file.size, file.read
     compression = compression_of(read(0, HEAD.size))
     if compression is not None:
         raise CorruptFileError(
-            f"{path!r} is compressed by {compression}, and cannot be read in any order."
+            f"{path!r} is compressed with {compression}, which does not allow random access."
             " Decompress it, or read it in order with"
             " `wholegrain.experimental.TFRecordIterDataset`."
         )

@@ -15,22 +15,22 @@ from wholegrain._state.validate import number_of, wrong_state
 from wholegrain.sources import _paths
 from wholegrain.sources._tfrecord_reader import OVERHEAD, TFRecordReader
 
-# How many records `next` takes out of the reader at a time.
+# How many records `next` reads from the reader at a time.
 _RECORDS_AHEAD = 32
 
 
 class TFRecordIterDataset(IterNode[bytes]):
     """The records of a TFRecord file, as bytes, in order.
 
-    The file may be compressed by gzip or zlib, as a whole. Of several files, make a dataset
-    each and interleave them; this is also how workers share them. To read records in any order,
-    see `wholegrain.sources.TFRecordDataSource`.
+    The file may be compressed with gzip or zlib as a whole. For several files, create a dataset
+    for each and interleave them; workers then share the files. For random access, use
+    `wholegrain.sources.TFRecordDataSource`.
 
     Args:
         path: A path, or the address of an object in a store, `"s3://..."`.
-        check_payload: Whether to verify the checksums of the payloads. By default they are,
-            where wholegrain's extension or `google-crc32c` is installed. Those of the lengths
-            are verified always.
+        check_payload: Whether to verify the checksums of payloads; by default if wholegrain's
+            extension or `google-crc32c` is installed. The checksums of lengths are always
+            verified.
 
     Example:
         >>> files = wg.MapDataset.source(["a.tfrecord", "b.tfrecord"])
@@ -47,7 +47,7 @@ class TFRecordIterDataset(IterNode[bytes]):
 
     @property
     def _shown_paths(self) -> list[str]:
-        """Which files reports name."""
+        """The files that reports name."""
         return [self._path]
 
     def open(self) -> DatasetIterator[bytes]:
@@ -62,20 +62,20 @@ class TFRecordDatasetIterator(StageIterator[bytes]):
 
     _reader: TFRecordReader
     _closed = False
-    # What the last `take` gave, where the first of them begins, and how many were not put back.
+    # The records of the last `take`, the offset of the first, and how many were not put back.
     _taken: Sequence[bytes] = ()
     _taken_from = 0
     _taken_count = 0
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        # Here, for subclasses that have an `__init__` of their own.
+        # Here, for subclasses that define `__init__`.
         iterator = super().__new__(cls)
         iterator._ahead = []
         return iterator
 
     def __init__(self, path: str, *, check_payload: bool | None = None) -> None:
         super().__init__()
-        self._ahead: list[bytes]  # records that follow, the next one last
+        self._ahead: list[bytes]  # the next records in reverse order
         self._reader = TFRecordReader(path, check_payload=check_payload)
 
     def __next__(self) -> bytes:
@@ -134,7 +134,7 @@ class TFRecordDatasetIterator(StageIterator[bytes]):
         offset = operator.index(state["reader_offset"])
         self._seek(offset)
         if not self._closed and not self._reader.is_at_record():
-            raise wrong_state(self, f"in {self._reader.path!r} no record begins at byte {offset}")
+            raise wrong_state(self, f"no record of {self._reader.path!r} starts at byte {offset}")
 
     def _check_open(self) -> None:
         if self._closed:

@@ -1,4 +1,4 @@
-"""`wholegrain check`: whether a pipeline can be relied on."""
+"""`wholegrain check`: checks that a pipeline is deterministic, picklable and resumes."""
 
 import argparse
 import dataclasses
@@ -26,7 +26,7 @@ _END = object()
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What one check found."""
+    """The result of one check."""
 
     check: str
     status: str
@@ -34,7 +34,7 @@ class Finding:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check a pipeline; return 1 if something is wrong with it."""
+    """Check a pipeline; return 1 if a check failed."""
     pipeline = load_pipeline(arguments.pipeline)
     console = Console()
     if not arguments.json:
@@ -57,9 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
     elif failed:
         console.line(f"  {failed} of {len(findings)} checks failed.", "bold red")
     elif any(finding.status == _WARNING for finding in findings):
-        console.line("  Nothing failed, but there are warnings.", "yellow")
+        console.line("  No check failed, but there are warnings.", "yellow")
     else:
-        console.line("  All is well.", "green")
+        console.line("  All checks passed.", "green")
     return 1 if failed else 0
 
 
@@ -85,12 +85,12 @@ def _findings(pipeline: Any, arguments: argparse.Namespace) -> Iterator[Finding]
         yield Finding("reading", _FAILED, f"An element could not be read: {with_place(error)}")
         return
     if not elements:
-        yield Finding("reading", _WARNING, "It has no elements.")
+        yield Finding("reading", _WARNING, "The pipeline has no elements.")
         return
     yield _check_again(pipeline, elements)
     yield _check_fresh_process(arguments.pipeline, elements)
     if pickling.status == _FAILED:
-        return  # The rest needs it.
+        return  # The other checks need it.
     yield _check_resume(pipeline, arguments)
     yield _check_frameworks(dataset)
 
@@ -104,7 +104,7 @@ def _check_pickling(dataset: Any) -> Finding:
                 "pickling",
                 _FAILED,
                 f"{stage} cannot be pickled: {one_line(error)}\nWorkers get a copy of the whole"
-                " pipeline. Leave open files, locks and connections out of it, and make them when"
+                " pipeline. Do not store open files, locks or connections in it; open them when"
                 " they are first used.",
             )
     return Finding("pickling", _GOOD, f"{size_text(len(packed))} for each worker")
@@ -115,12 +115,13 @@ def _check_captures(dataset: Any) -> Finding:
     if not found:
         return Finding("heavy captures", _GOOD, "none")
     lines = [
-        f"{capture.stage} carries {capture.name} along: a {capture.kind} of"
-        f" {size_text(capture.nbytes)}"
+        f"{capture.stage} captures {capture.name}: a {capture.kind} of {size_text(capture.nbytes)}"
         for capture in found
     ]
-    lines.append("It goes to every worker. Load it there, from a function of a module, or use a")
-    lines.append("source for it.")
+    lines.append(
+        "It is sent to every worker. Load it there in a function of a module, or pass it as"
+    )
+    lines.append("a source.")
     return Finding("heavy captures", _WARNING, "\n".join(lines))
 
 
@@ -128,7 +129,7 @@ def _first_elements(pipeline: Any, count: int) -> list[Any]:
     with epochs.meant():
         it = iter(pipeline)
         try:
-            # A copy: the next element may be made in the same memory.
+            # A copy, because the next element may reuse the memory.
             return [cloudpickle.loads(cloudpickle.dumps(element)) for element in islice(it, count)]
         finally:
             it.close()
@@ -139,12 +140,12 @@ def _check_again(pipeline: Any, elements: list[Any]) -> Finding:
     found = _first_elements(pipeline, len(elements))
     problem = _first_difference(elements, found)
     if problem:
-        return Finding(name, _FAILED, f"A second run gave something else: {problem}\n{_HINT}")
+        return Finding(name, _FAILED, f"A second run returned other elements: {problem}\n{_HINT}")
     if isinstance(pipeline, wg.MapDataset):
         for index in dict.fromkeys((0, len(elements) // 2, len(elements) - 1)):
             problem = difference(pipeline[index], pipeline[index])
             if problem:
-                text = f"ds[{index}], read twice, is not the same: {problem}.\n{_HINT}"
+                text = f"Reading ds[{index}] twice returned different elements: {problem}.\n{_HINT}"
                 return Finding(name, _FAILED, text)
     return Finding(name, _GOOD, f"{len(elements)} elements are the same when read again")
 
@@ -160,8 +161,10 @@ def _check_fresh_process(spec: str, elements: list[Any]) -> Finding:
         return Finding(name, _FAILED, f"It could not be read in another process: {error}")
     problem = _first_difference(elements, found)
     if problem:
-        hint = "Order may depend on hashes of text, on the time, or on what the process did before."
-        return Finding(name, _FAILED, f"Another process read something else: {problem}\n{hint}")
+        hint = (
+            "The order may depend on string hashes, on the time, or on the history of the process."
+        )
+        return Finding(name, _FAILED, f"Another process read other elements: {problem}\n{hint}")
     return Finding(name, _GOOD, f"{len(elements)} elements are the same in another process")
 
 
@@ -189,15 +192,17 @@ def _check_resume(pipeline: Any, arguments: argparse.Namespace) -> Finding:
 
 def _check_frameworks(dataset: Any) -> Finding:
     name = "jax in workers"
-    while getattr(dataset, "only_prefetches", False):  # what a worker runs is below
+    while getattr(dataset, "only_prefetches", False):  # workers run what is upstream of it
         (dataset,) = dataset.parents
     try:
         found = elsewhere.frameworks_elsewhere(dataset)
     except elsewhere.FailedElsewhereError as error:
         return Finding(name, _FAILED, f"It could not be read in another process: {error}")
     if not found:
-        return Finding(name, _GOOD, "none of jax, tensorflow and torch is imported there")
+        return Finding(name, _GOOD, "workers import none of jax, tensorflow and torch")
     lines = [f"{module} is imported in every worker, by {where}" for module, where in found.items()]
-    lines.append("That takes seconds and memory in each. Import it where the training is, and keep")
-    lines.append("what workers run in modules without it.")
+    lines.append(
+        "That costs seconds and memory in each worker. Import it only in the training program, and"
+    )
+    lines.append("move what workers run to modules that do not import it.")
     return Finding(name, _WARNING, "\n".join(lines))

@@ -1,4 +1,4 @@
-"""Large objects that the functions of a pipeline carry along without anybody noticing."""
+"""Large objects that the functions of a pipeline capture."""
 
 import functools
 import inspect
@@ -15,7 +15,7 @@ HEAVY_BYTES = 1_000_000
 
 
 class Capture(NamedTuple):
-    """An object that goes wherever a function goes."""
+    """An object that is pickled with a function."""
 
     stage: str
     name: str
@@ -24,14 +24,14 @@ class Capture(NamedTuple):
 
 
 def stages_of(dataset: Any) -> Iterator[Any]:
-    """Yield a dataset and all that it is made of, parents first."""
+    """Yield a dataset and everything upstream of it, parents first."""
     for parent in getattr(dataset, "parents", ()):
         yield from stages_of(parent)
     yield dataset
 
 
 def heavy_captures(dataset: Any) -> list[Capture]:
-    """Return the large objects that functions of a pipeline hold, the largest first."""
+    """Return the large objects that functions of a pipeline capture, largest first."""
     found: dict[int, Capture] = {}
     for stage in stages_of(dataset):
         for value in vars(stage).values():
@@ -44,7 +44,7 @@ def heavy_captures(dataset: Any) -> list[Capture]:
 
 
 def _captured(value: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    """Yield what a function, or an object with methods, carries along, by name."""
+    """Yield what a function, or an object with methods, captures, by name."""
     if depth == 0:
         return
     if isinstance(value, MethodType):
@@ -58,7 +58,7 @@ def _captured(value: Any, depth: int) -> Iterator[tuple[str, Any]]:
             yield from _captured(argument, depth - 1)
     elif isinstance(value, FunctionType):
         if _is_found_by_name(value):
-            return  # Others import it, and what it uses.
+            return  # Other processes import it, with everything that it uses.
         variables = inspect.getclosurevars(value)
         names = {**variables.globals, **variables.nonlocals}
         for name, captured in names.items():
@@ -74,7 +74,7 @@ def _captured(value: Any, depth: int) -> Iterator[tuple[str, Any]]:
 
 
 def _is_found_by_name(function: FunctionType) -> bool:
-    """Return whether another process finds the function by its module and name."""
+    """Return whether another process can import the function by its module and name."""
     found: Any = sys.modules.get(function.__module__)
     if found is None or function.__module__ == "__main__":
         return False
@@ -93,4 +93,4 @@ def _nbytes(value: Any) -> int:
     try:
         return len(cloudpickle.dumps(value))
     except Exception:
-        return 0  # that it cannot be pickled is another finding
+        return 0  # another check reports objects that cannot be pickled

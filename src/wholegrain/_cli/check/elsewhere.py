@@ -1,4 +1,4 @@
-"""The pipeline in another process, which knows nothing of this one."""
+"""The pipeline in a fresh process, which shares nothing with this one."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from wholegrain._cli.errors import with_place
 from wholegrain._cli.pipelines import load_pipeline
 
 _TIMEOUT_S = 300.0
-# Accelerators are for the training; in a worker these libraries cost seconds and gigabytes.
+# Workers do not use accelerators, and these libraries cost seconds and gigabytes in each.
 FRAMEWORKS = ("jax", "tensorflow", "torch")
 
 _PROGRAM = """
@@ -36,7 +36,7 @@ class FailedElsewhereError(Exception):
 
 
 def _run(function: str, *arguments: str) -> None:
-    # Hashes of text differ from process to process, also where somebody has fixed them.
+    # String hashes differ between processes, even if PYTHONHASHSEED was set.
     environ = {**os.environ, "PYTHONHASHSEED": "random"}
     command = [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), function, *arguments]
     with tempfile.TemporaryFile() as log:
@@ -51,7 +51,7 @@ def _run(function: str, *arguments: str) -> None:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise FailedElsewhereError(f"nothing came for {_TIMEOUT_S:.0f} seconds") from None
+            raise FailedElsewhereError(f"no answer within {_TIMEOUT_S:.0f} seconds") from None
         if process.returncode:
             log.seek(0)
             lines = log.read().decode(errors="replace").strip().splitlines() or ["no message"]
@@ -59,7 +59,7 @@ def _run(function: str, *arguments: str) -> None:
 
 
 def elements_elsewhere(spec: str, count: int) -> list[Any]:
-    """Return the first elements of the pipeline that a new process finds under its name."""
+    """Return the first elements of the pipeline, as read by a new process."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "elements")
         _run("tell_elements", spec, str(count), str(path))
@@ -70,7 +70,7 @@ def elements_elsewhere(spec: str, count: int) -> list[Any]:
 
 
 def tell_elements(spec: str, count: str, path: str) -> None:
-    """Be the other process: leave the first elements in a file."""
+    """Run in the other process: write the first elements to a file."""
     error, elements = None, b""
     try:
         pipeline = load_pipeline(spec)
@@ -84,12 +84,12 @@ def tell_elements(spec: str, count: str, path: str) -> None:
 
 
 def _kept(element: Any) -> Any:
-    """Return a copy that nothing changes any more."""
+    """Return an independent copy."""
     return pickle.loads(cloudpickle.dumps(element))
 
 
 def frameworks_elsewhere(dataset: Any) -> dict[str, str]:
-    """Return which frameworks a worker would import for a pipeline, and who imports them."""
+    """Return the frameworks that a worker would import, and the code that imports them."""
     with tempfile.TemporaryDirectory() as folder:
         packed, answer = Path(folder, "pipeline"), Path(folder, "answer")
         packed.write_bytes(cloudpickle.dumps(dataset))
@@ -99,20 +99,20 @@ def frameworks_elsewhere(dataset: Any) -> dict[str, str]:
 
 
 def tell_frameworks(packed: str, answer: str) -> None:
-    """Be the other process: read an element, and say what that imported."""
+    """Run in the other process: read an element, and report what that imported."""
     watcher = _Watcher()
     sys.meta_path.insert(0, watcher)
     dataset = pickle.loads(Path(packed).read_bytes())
     it = iter(dataset)
     next(it, None)
     it.close()
-    # Not those that were looked for and are not installed.
+    # Only modules that are installed.
     there = {name: where for name, where in watcher.importers.items() if name in sys.modules}
     Path(answer).write_text(json.dumps(there))
 
 
 class _Watcher:
-    """Sees what is imported, and by whom."""
+    """Records what is imported, and by which statement."""
 
     def __init__(self) -> None:
         self.importers: dict[str, str] = {}
@@ -126,7 +126,7 @@ class _Watcher:
 
 
 def _importer() -> str:
-    """Return the place of the statement that imports."""
+    """Return the file and line of the import statement."""
     for frame in reversed(traceback.extract_stack()):
         if "importlib" not in frame.filename and frame.filename != __file__:
             return f"{frame.filename}:{frame.lineno}"

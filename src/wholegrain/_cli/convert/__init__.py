@@ -1,7 +1,7 @@
-"""`wholegrain convert`: from one format into another, by several processes, whatever interrupts it.
+"""`wholegrain convert`: converts between formats in several processes, and can be interrupted.
 
-The work is done by a pipeline of this library: its elements are shards, its one map writes them,
-its workers are the processes.
+A pipeline of this library does the work: its elements are shards, its map writes them, and its
+workers are the processes.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return _convert(arguments)
     except KeyboardInterrupt as interrupt:
-        raise KeyboardInterrupt("The same command goes on from here.") from interrupt
+        raise KeyboardInterrupt("Run the same command again to continue.") from interrupt
 
 
 def _convert(arguments: argparse.Namespace) -> int:
@@ -50,26 +50,28 @@ def _convert(arguments: argparse.Namespace) -> int:
     shared_reader.cache_clear()  # the files may have changed since this process read them
     with request.work.locked():
         if request.was_finished():
-            console.line(f"{request.destination} was finished before.")
+            console.line(f"{request.destination} is already finished.")
             return 0
         plan, is_new = request.plan()
         if plan.rows == "bytes" and plan.source.format is Format.FOLDER and not _keeps_names(plan):
-            console.line(f"Note: names of files are not kept in {plan.format}.", "yellow")
+            console.line(f"Note: {plan.format} does not keep file names.", "yellow")
         request.work.remove_temporary_files()
         todo = [shard.number for shard in plan.shards if not _is_done(plan, shard.number)]
         if not is_new:
             done = len(plan.shards) - len(todo)
-            console.line(f"Going on: {done} of {len(plan.shards)} parts were there.", "yellow")
+            console.line(f"Continuing: {done} of {len(plan.shards)} shards are finished.", "yellow")
         workers = _worker_count(arguments.workers, len(todo))
         _run_shards(plan, WriteShard(plan), todo, workers, "Writing")
         if arguments.verify:
             problem = _verify(plan, arguments.workers)
             if problem:
-                console.line(f"Verification failed: {problem} Nothing was put in place.", "red")
+                console.line(
+                    f"Verification failed: {problem} The destination was not changed.", "red"
+                )
                 return 1
         _put_in_place(plan)
         if request.work.path.exists():
-            note = f"Note: {str(request.work.path)!r} stays, for files that are not of convert."
+            note = f"Note: {str(request.work.path)!r} was kept: convert did not write all of it."
             console.line(note, "yellow")
     took = time.perf_counter() - started
     _tell(console, plan, arguments.verify, took)
@@ -77,30 +79,32 @@ def _convert(arguments: argparse.Namespace) -> int:
 
 
 class _Request:
-    """What was asked for."""
+    """The requested conversion."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         given = arguments.destination.rstrip("/")
         if not given:
             raise BadInput("The destination is empty.")
         if "://" in given:
-            raise BadInput(f"{given!r} is in a store; convert writes to a disk.")
+            raise BadInput(
+                f"{given!r} is in an object store, but convert writes only to local disks."
+            )
         self.destination, sharded = plans.split_sharded(given)
         if sharded is not None and arguments.shards not in (None, sharded):
-            raise BadInput(f"{given!r} is {sharded} shards, but --shards is {arguments.shards}.")
+            raise BadInput(f"{given!r} names {sharded} shards, but --shards is {arguments.shards}.")
         self._shards: int | None = arguments.shards if sharded is None else sharded
         if self._shards == 0:
-            raise BadInput(f"{given!r} stands for no shards; there has to be one at least.")
+            raise BadInput(f"{given!r} names no shards; at least one is needed.")
         to = arguments.to or format_of_name(given)
         if to is None:
             raise BadInput(
-                f"The name {given!r} does not say which format to write. Add --to array_record,"
+                f"The suffix of {given!r} is not a known format. Add --to array_record,"
                 " tfrecord, parquet, arrow or folder."
             )
         self._to = Format(to)
         if self._to in (Format.BAGZ, Format.NPY):
             raise BadInput(
-                f"{self._to} files can be read, but not written; --to takes array_record,"
+                f"{self._to} files can be read, but not written; --to accepts array_record,"
                 " tfrecord, parquet, arrow and folder."
             )
         parent = Path(self.destination).absolute().parent
@@ -111,10 +115,12 @@ class _Request:
         self._force: bool = arguments.force
         self.source = find(arguments.source)
         if self.source.is_remote:
-            raise BadInput(f"{self.source.path!r} is in a store; copy it to a disk first.")
+            raise BadInput(
+                f"{self.source.path!r} is in an object store; copy it to a local disk first."
+            )
 
     def was_finished(self) -> bool:
-        """Return whether an earlier run was killed when all was in place; tidy up after it."""
+        """Return whether an earlier run was killed after it had finished; clean up after it."""
         if self.work.stage is not Stage.FINISHED:
             return False
         self.work.clear()
@@ -122,7 +128,7 @@ class _Request:
         return not self._force
 
     def plan(self) -> tuple[Plan, bool]:
-        """Return what to do, and if that is new."""
+        """Return the plan, and whether it is new."""
         request = plans.request_of(
             self.source, self.destination, self._to, self._shards, self._asked_rows
         )
@@ -147,28 +153,28 @@ class _Request:
         self.work.enter(Stage.WRITING)
 
     def _check_replaceable(self, path: Path) -> None:
-        """Raise if a shard may not take the place of what is at a path."""
+        """Raise if a shard may not replace what is at a path."""
         if path.is_dir() and not path.is_symlink():
             if self._to is Format.FOLDER and not any(path.iterdir()):
                 return
             raise BadInput(
-                f"{str(path)!r} is a folder that is there already. convert removes no folders;"
-                " remove it yourself, or write to another place."
+                f"{str(path)!r} is an existing folder, and convert does not remove folders."
+                " Remove it yourself, or choose another destination."
             )
         read = filter(os.path.exists, self.source.files)
         if path.exists() and any(path.samefile(file) for file in read):
-            raise BadInput(f"{str(path)!r} is what is read; write to another place.")
+            raise BadInput(f"{str(path)!r} is also the source; choose another destination.")
         if self._to is Format.FOLDER:
-            raise BadInput(f"{str(path)!r} is there already, and is no folder.")
+            raise BadInput(f"{str(path)!r} already exists and is not a folder.")
         if not self._force:
-            raise BadInput(f"{str(path)!r} is there already. Overwrite it with --force.")
+            raise BadInput(f"{str(path)!r} already exists. Overwrite it with --force.")
 
     def _new_plan(self, request: dict[str, Any]) -> Plan:
         reader = open_reader(self.source)
         rows = mapping.choose_rows(reader, self._to, self._asked_rows)
         if self._to is Format.FOLDER:
             mapping.check_names(reader, rows)
-        with progress("Looking at columns", reader.count, "records") as bar:
+        with progress("Reading the schema", reader.count, "records") as bar:
             schema = mapping.schema_to_write(reader, self._to, rows, bar.update)
         shards = self._shards or plans.default_shards(self.source, reader.count)
         return Plan(
@@ -185,7 +191,7 @@ class _Request:
 
 
 def _places(plan: Plan) -> list[Path]:
-    """Return where the shards go."""
+    """Return the destinations of the shards."""
     if plan.format is Format.FOLDER:
         return [Path(plan.destination)]
     return [Path(plan.destination).with_name(shard.name) for shard in plan.shards]
@@ -194,7 +200,7 @@ def _places(plan: Plan) -> list[Path]:
 def _is_done(plan: Plan, number: int) -> bool:
     if done_path(plan, plan.shards[number]).exists():
         return True
-    # Once shards are moved to their places, those that are not in the folder any more are there.
+    # Once moving has started, shards that are not in the folder any more are at their destination.
     return WorkFolder(plan.destination).stage is Stage.PLACING
 
 
@@ -204,18 +210,18 @@ def _keeps_names(plan: Plan) -> bool:
 
 def _worker_count(asked: int | None, shards: int) -> int:
     workers = min(limits.available_cpus(), shards) if asked is None else min(asked, shards)
-    # A process of its own would not do a single shard any faster.
+    # For a single shard another process would not be faster.
     return 0 if workers == 1 and asked is None else workers
 
 
 def _run_shards(
     plan: Plan, job: Callable[[int], Any], numbers: list[int], workers: int, label: str
 ) -> list[Any]:
-    """Do something for each of the shards, in several processes."""
+    """Apply a function to each of the shards in several processes."""
     if not numbers:
         return []
     ds = wg.MapDataset.source(numbers).map(job)
-    # One shard at a time in each process, and none is made twice.
+    # Each process handles one shard at a time, and no shard is handled twice.
     shards = ds.to_iter_dataset(wg.ReadOptions(num_threads=0, prefetch_buffer_size=0))
     if workers:
         options = wg.MultiprocessingOptions(workers, per_worker_buffer_size=len(numbers))
@@ -228,7 +234,7 @@ def _run_shards(
 
 @contextlib.contextmanager
 def _updating(bar: Progress, counted: Any) -> Iterator[None]:
-    """Show how many records are done while something else goes on."""
+    """Show progress in a thread while the body runs."""
     ended = threading.Event()
 
     def update() -> None:
@@ -246,7 +252,7 @@ def _updating(bar: Progress, counted: Any) -> Iterator[None]:
 
 
 def _verify(plan: Plan, asked: int | None) -> str:
-    # Shards that an earlier run has put in place already were compared by it, or not wanted to be.
+    # Shards that an earlier run has moved were verified then, if requested.
     numbers = [s.number for s in plan.shards if done_path(plan, s).exists()]
     workers = _worker_count(asked, len(numbers))
     problems = _run_shards(plan, CompareShard(plan), numbers, workers, "Verifying")
@@ -257,7 +263,7 @@ def _verify(plan: Plan, asked: int | None) -> str:
 
 
 def _put_in_place(plan: Plan) -> None:
-    """Move everything to its place; in an order that can be interrupted anywhere."""
+    """Move everything to its destination, in an order that can be interrupted at any point."""
     places = _places(plan)
     work = WorkFolder(plan.destination)
     work.enter(Stage.PLACING)
@@ -274,18 +280,18 @@ def _put_in_place(plan: Plan) -> None:
 
 
 def _move(written: Path, place: Path, *, overwrite: bool) -> None:
-    # A folder takes the place of an empty folder only: the system sees to it.
+    # `os.rename` replaces a folder only if it is empty.
     if not written.is_dir() and os.path.lexists(place) and not overwrite:
         raise BadInput(
-            f"{str(place)!r} has appeared during the conversion. Move it away, and the same"
-            " command goes on."
+            f"{str(place)!r} was created during the conversion. Move it away, and run the same"
+            " command again."
         )
     try:
         os.rename(written, place)
     except OSError as error:
         raise BadInput(
             f"{str(written)!r} is finished, but cannot be moved to {str(place)!r}"
-            f" ({error.strerror}). Make room for it, and the same command goes on."
+            f" ({error.strerror}). Fix that, and run the same command again."
         ) from error
 
 

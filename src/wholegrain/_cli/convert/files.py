@@ -1,15 +1,15 @@
-"""Files that are there as a whole or not at all, whenever the process is killed."""
+"""Files that are written atomically, even if the process is killed."""
 
 import os
 import threading
 from pathlib import Path
 
-# The names that `temporary_name` gives.
+# The names that `temporary_name` returns.
 TEMPORARY = r"\.\d+-\d+\.tmp"
 
 
 def sync(path: Path) -> None:
-    """Have the system write a file to the disk."""
+    """Sync a file to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -18,7 +18,7 @@ def sync(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Have the system write to the disk which files are in a folder."""
+    """Sync the directory entries of a folder to disk."""
     sync(path)
 
 
@@ -28,7 +28,7 @@ def temporary_name(folder: Path) -> Path:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file under another name first, so that it never is there in part."""
+    """Write a file atomically: under a temporary name first, then rename it."""
     temporary = temporary_name(path.parent)
     with open(temporary, "wb") as file:
         file.write(content)

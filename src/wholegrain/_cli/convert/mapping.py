@@ -1,11 +1,11 @@
-"""How records of bytes become rows of columns, and rows become bytes.
+"""How records of bytes are converted to rows of columns, and rows to bytes.
 
 Bytes that stay bytes are copied, columns that stay columns keep their types. Between the two:
 
-- "bytes": a row is a column `record` of the bytes themselves; of a folder there is a column `name`
-  too. Nothing is lost, nothing is looked into.
-- "example": a record is a `tf.train.Example`, a column a feature of it.
-- "json": a record is a JSON object, a column a member of it.
+- "bytes": a row has a column `record` with the bytes; a folder also has a column `name`. The bytes
+  are not interpreted.
+- "example": a record is a `tf.train.Example`, and a column is one of its features.
+- "json": a record is a JSON object, and a column is one of its members.
 """
 
 import base64
@@ -25,13 +25,13 @@ Update = Callable[[int], None]
 
 
 def choose_rows(reader: Reader, to: Format, asked: str) -> str:
-    """Return how rows become bytes or bytes rows, or raise if that cannot be done."""
+    """Return how to convert between rows and bytes, or raise if that is impossible."""
     from_bytes, to_columns = isinstance(reader, BytesReader), to.has_columns
     if from_bytes != to_columns:
         if asked not in ("auto", "bytes"):
             raise BadInput(
-                f"`--rows {asked}` says how columns become bytes or bytes columns, but here"
-                " records stay as they are."
+                f"`--rows {asked}` selects how to convert between columns and bytes, but here"
+                " records are not converted."
             )
         return "bytes"
     if from_bytes:
@@ -62,9 +62,9 @@ def _has_records(schema: Any) -> bool:
 
 
 def schema_to_write(reader: Reader, to: Format, rows: str, update: Update) -> Any:
-    """Return the columns that are written, or None where bytes are.
+    """Return the columns to write, or None for records of bytes.
 
-    The columns of Examples and of JSON are those of all records together, so all are read.
+    The columns of Examples and of JSON are the union over all records, so all are read.
     """
     if not to.has_columns:
         return None
@@ -86,7 +86,7 @@ def rows_to_bytes(table: Any, rows: str) -> list[bytes]:
     if rows == "bytes":
         values: list[bytes] = table.column(RECORD).to_pylist()
         if None in values:
-            raise BadInput(f"A row has no `{RECORD}`: the value is missing.")
+            raise BadInput(f"The value of `{RECORD}` is missing in a row.")
         return values
     if rows == "json":
         return [_to_json(row) for row in table.to_pylist()]
@@ -102,12 +102,12 @@ def _to_example(columns: Sequence[tuple[str, int, list[Any]]], number: int) -> b
     for name, kind, values in columns:
         value = values[number]
         if value is None:
-            continue  # a missing value is a feature that is not there
+            continue  # a missing value becomes a missing feature
         items = value if isinstance(value, list) else [value]
         if None in items:
             raise BadInput(
-                f"A list of the column {name!r} has a missing item, which a tf.train.Example"
-                " cannot have. Use `--rows json`."
+                f"A list in the column {name!r} has a missing item, which a tf.train.Example"
+                " cannot represent. Use `--rows json`."
             )
         if kind == example.BYTES:
             items = [item.encode() if isinstance(item, str) else item for item in items]
@@ -121,7 +121,7 @@ def _to_example(columns: Sequence[tuple[str, int, list[Any]]], number: int) -> b
 
 
 def _kind_of_column(field: Any) -> int:
-    """Return the kind of feature that a column becomes, or raise if something would be lost."""
+    """Return the kind of feature for a column, or raise if information would be lost."""
     types = arrow().types
     kind = field.type
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
@@ -138,7 +138,7 @@ def _kind_of_column(field: Any) -> int:
         or types.is_fixed_size_binary(kind)
     ):
         return example.BYTES
-    why = "has floats of 32 bits only" if types.is_float64(kind) else "cannot hold it"
+    why = "has only floats of 32 bits" if types.is_float64(kind) else "cannot represent it"
     raise BadInput(
         f"The column {field.name!r} is of type {field.type}, and a tf.train.Example {why}. Use"
         " `--rows json`."
@@ -190,7 +190,7 @@ def _from_example(record: bytes) -> dict[str, example.Feature]:
     try:
         return example.decode(record)
     except example.NotAnExampleError as error:
-        raise BadInput(f"A record is no tf.train.Example: {error}.") from error
+        raise BadInput(f"A record is not a tf.train.Example: {error}.") from error
 
 
 def _columns_of_examples(reader: BytesReader, update: Update) -> Any:
@@ -229,8 +229,8 @@ def _columns_of_json(reader: BytesReader, update: Update) -> Any:
             schema = pa.unify_schemas([schema, pa.schema(list(kind))], promote_options="permissive")
         except pa.ArrowException as error:
             raise BadInput(
-                f"The records {done} to {done + len(records) - 1} are no rows of the same"
-                f" columns. Arrow says: {error}"
+                f"The records {done} to {done + len(records) - 1} do not have the same"
+                f" columns. Arrow's error: {error}"
             ) from error
         done += len(records)
         update(done)
@@ -241,9 +241,9 @@ def _from_json(record: bytes) -> dict[str, Any]:
     try:
         row = json.loads(record, object_hook=_from_base64)
     except ValueError as error:
-        raise BadInput(f"A record is no JSON: {error}.") from error
+        raise BadInput(f"A record is not valid JSON: {error}.") from error
     if not isinstance(row, dict):
-        raise BadInput(f"A record is no JSON object, but a {type(row).__name__}.")
+        raise BadInput(f"A record is not a JSON object, but a {type(row).__name__}.")
     return row
 
 
@@ -257,7 +257,7 @@ def _from_base64(members: dict[str, Any]) -> Any:
 
 
 def file_names(reader: Reader, rows: str, count: int) -> Callable[[int, Any], str]:
-    """Return what names the file of a record, from its number and, if it is one, its row."""
+    """Return a function that names the file of a record, from its number or its row."""
     if isinstance(reader, BytesReader) and reader.names is not None:
         names = reader.names
         return lambda number, row: names[number]
@@ -268,7 +268,7 @@ def file_names(reader: Reader, rows: str, count: int) -> Callable[[int, Any], st
 
 
 def check_names(reader: Reader, rows: str) -> None:
-    """Raise if the names in a column cannot be those of files in a folder."""
+    """Raise if the names in a column cannot be file names in a folder."""
     if isinstance(reader, BytesReader) or rows != "bytes" or NAME not in reader.schema.names:
         return
     seen: set[str] = set()
@@ -276,9 +276,9 @@ def check_names(reader: Reader, rows: str) -> None:
         for name in table.column(NAME).to_pylist():
             # Hidden files are not read as records; `..` is one of them.
             if not name or "\0" in name or not all(map(_is_visible, name.split("/"))):
-                raise BadInput(f"A row has the name {name!r}, which cannot be that of a file.")
+                raise BadInput(f"A row has the name {name!r}, which cannot be a file name.")
             if name in seen:
-                raise BadInput(f"Two rows have the name {name!r}; files need different ones.")
+                raise BadInput(f"Two rows have the name {name!r}, but file names must be unique.")
             seen.add(name)
 
 
@@ -289,7 +289,7 @@ def _is_visible(part: str) -> bool:
 def chunks_to_write(
     reader: Reader, to: Format, rows: str, schema: Any, start: int, stop: int
 ) -> Iterator[Any]:
-    """Yield what is written: tables, lists of bytes, or of a folder pairs of a name and bytes."""
+    """Yield what to write: tables, lists of bytes, or pairs of name and bytes for a folder."""
     name_of = file_names(reader, rows, reader.count) if to is Format.FOLDER else None
     at = start
     chunk: Any

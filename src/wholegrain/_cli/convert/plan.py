@@ -1,9 +1,9 @@
-"""The plan of a conversion: decided once, kept beside what is written, followed by every restart.
+"""The plan of a conversion: made once, saved next to the output, and followed by every restart.
 
-All that is written on the way to `DST` lies in the folder `DST.converting`: the plan, and shards
-under their names once they are finished. Shards are moved to their places when all are there; then
-the folder is removed. A marker in it says which of these is going on (`work.py`), so at any moment
-it is known what is to be done.
+The folder `DST.converting` holds everything until the conversion is finished: the plan, and the
+finished shards under their final names. When all shards are finished, they are moved to their
+destinations and the folder is removed. A marker in the folder records the current phase
+(`work.py`), so that a restart knows what to do.
 """
 
 import base64
@@ -29,7 +29,7 @@ _ENDING = re.compile(r"(?P<base>.*[^/])(?P<ending>\.[A-Za-z_]+)", re.DOTALL)
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """A part of what is written: the records `start` to `stop - 1`, and the name of their file."""
+    """One shard of the output: the records `start` to `stop - 1`, and the name of their file."""
 
     number: int
     name: str
@@ -39,18 +39,18 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What becomes what.
+    """What is converted to what.
 
     Attributes:
-        request: What was asked, and of what: a restart that asks for something else is refused.
+        request: The options and the source; a restart with another request is refused.
         source: What is read.
-        destination: Where it goes: a file, a folder, or the name that shards are named after.
-        format: The format that is written.
-        count: How many records there are.
-        rows: How rows become bytes or bytes rows: "bytes", "example" or "json".
-        schema: The columns that are written, as Arrow serializes them; None where there are none.
-        shards: The parts.
-        overwrite: Whether files that have the names of shards may be replaced.
+        destination: A file, a folder, or the base name of shards.
+        format: The output format.
+        count: The number of records.
+        rows: How to convert between rows and bytes: "bytes", "example" or "json".
+        schema: The output columns, as Arrow serializes them; None if there are none.
+        shards: The shards of the output.
+        overwrite: Whether existing files with the names of shards may be replaced.
     """
 
     request: dict[str, Any]
@@ -65,11 +65,11 @@ class Plan:
 
     @property
     def work(self) -> Path:
-        """The folder of what is not finished."""
+        """The folder of the unfinished conversion."""
         return WorkFolder(self.destination).path
 
     def save(self) -> None:
-        """Write the plan, as a whole or not at all."""
+        """Write the plan atomically."""
         content = dataclasses.asdict(self)
         if self.schema is not None:
             content["schema"] = base64.b64encode(self.schema).decode()
@@ -78,7 +78,7 @@ class Plan:
 
 
 def load_plan(destination: str) -> Plan | None:
-    """Return the plan of an earlier run that did not come to its end, or None."""
+    """Return the plan of an earlier unfinished run, or None."""
     path = WorkFolder(destination).path / PLAN
     try:
         content = json.loads(path.read_text())
@@ -99,19 +99,19 @@ def load_plan(destination: str) -> Plan | None:
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput(
             f"The plan {str(path)!r} cannot be read ({error}). With --force the conversion starts"
-            " anew."
+            " again."
         ) from error
 
 
 def split_sharded(destination: str) -> tuple[str, int | None]:
-    """Return what "out@8.parquet" means: "out.parquet" in 8 shards; others without a number."""
+    """Parse "out@8.parquet" as "out.parquet" in 8 shards; other names have no number."""
     if match := _SHARDED.fullmatch(destination):
         return match["base"] + (match["ending"] or ""), int(match["count"])
     return destination, None
 
 
 def shards_of(destination: str, count: int, number: int) -> list[Shard]:
-    """Return `number` parts of about the same number of records."""
+    """Return `number` shards with about the same number of records."""
     name = os.path.basename(destination)
     match = _ENDING.fullmatch(name)
     base, ending = (match["base"], match["ending"]) if match else (name, "")
@@ -135,7 +135,7 @@ def default_shards(source: Found, count: int) -> int:
 def request_of(
     source: Found, destination: str, to: Format, shards: int | None, rows: str
 ) -> dict[str, Any]:
-    """Return everything that what is written follows from."""
+    """Return everything that determines the output."""
     return {
         "files of SRC": _digest(source),
         "SRC": os.path.abspath(source.path),
@@ -153,12 +153,12 @@ def _digest(source: Found) -> str:
 
 
 def source_has_changed(plan: Plan) -> bool:
-    """Return whether files of the source were changed since the plan was made."""
+    """Return whether files of the source have changed since the plan was made."""
     return bool(_digest(plan.source) != plan.request["files of SRC"])
 
 
 def _listing(source: Found) -> list[tuple[str, int, int]]:
-    """Return the name, the size and the time of the last change of each file."""
+    """Return the name, size and modification time of each file."""
     root = source.files[0]
     files = source.files
     if os.path.isdir(root):
@@ -175,11 +175,11 @@ def _version(package: str) -> str | None:
 
 
 def check_same_request(plan: Plan, request: dict[str, Any]) -> None:
-    """Raise if an unfinished conversion was asked for something else."""
+    """Raise if an unfinished conversion had another request."""
     different = [name for name, value in request.items() if plan.request.get(name) != value]
     if different:
         raise BadInput(
-            f"An earlier conversion to {plan.destination!r} is unfinished, and was asked for"
-            f" something else ({', '.join(different)} changed). Repeat it as it was, or start"
-            " anew with --force."
+            f"An earlier conversion to {plan.destination!r} is unfinished, and had another"
+            f" request ({', '.join(different)} changed). Repeat it unchanged, or start"
+            " again with --force."
         )

@@ -1,4 +1,4 @@
-"""What a conversion reads: stretches of records, as bytes or as batches of columns."""
+"""The input of a conversion: spans of records, as bytes or as batches of columns."""
 
 import contextlib
 import functools
@@ -14,23 +14,23 @@ from wholegrain.sources._files import LocalFile, check_file
 from wholegrain.sources._mapping import MappedFile
 from wholegrain.sources._optional import require
 
-# Records that are read together: what is written does not depend on it.
+# The number of records read together; the output does not depend on it.
 _RECORDS_AT_ONCE = 256
 SINGLE_ARRAY = "value"
 
 
 def arrow() -> Any:
-    """Return pyarrow, or say what to install."""
+    """Return pyarrow, or raise an error that says what to install."""
     return require("pyarrow", extra="parquet", purpose="Converting columns")
 
 
 class BytesReader:
-    """Records of bytes; of a folder, with their names."""
+    """Records of bytes; for a folder, with their names."""
 
     schema: Any = None
 
     def __init__(self, found: Found) -> None:
-        self._source = open_source(found, check=True)  # damage is not passed on
+        self._source = open_source(found, check=True)  # do not copy damaged records
         self.names: list[str] | None = self._source.names if found.format is Format.FOLDER else None
         self.count = len(self._source)
 
@@ -41,7 +41,7 @@ class BytesReader:
 
 
 class ColumnsReader:
-    """Rows of Parquet and Arrow files, as Arrow keeps them: no type is lost on the way."""
+    """Rows of Parquet and Arrow files in Arrow's representation, which keeps all types."""
 
     def __init__(self, found: Found) -> None:
         opener = _ParquetFile if found.format is Format.PARQUET else _ArrowFile
@@ -50,11 +50,13 @@ class ColumnsReader:
         for file in self._files[1:]:
             if not file.schema.equals(first.schema):
                 raise BadInput(
-                    f"The files of one conversion need the same columns, but {first.path!r} has"
+                    f"The files of a conversion must have the same columns, but {first.path!r} has"
                     f" {_described(first.schema)}, and {file.path!r} {_described(file.schema)}."
                 )
         if len(set(first.schema.names)) < len(first.schema.names):
-            raise BadInput(f"{first.path!r} has several columns of one name: {first.schema.names}.")
+            raise BadInput(
+                f"{first.path!r} has several columns with the same name: {first.schema.names}."
+            )
         self.schema = _plain_schema(first.schema)
         self._pieces = [
             (file, piece, rows)
@@ -116,12 +118,12 @@ class _ArrowFile:
         batch = self._batches[piece]
         self._mapped.check()
         with explaining(self.path, "an Arrow file"):
-            batch.validate(full=True)  # what comes next trusts lengths and offsets
+            batch.validate(full=True)  # the following code relies on valid lengths and offsets
         return arrow().Table.from_batches([batch])
 
 
 class ArraysReader:
-    """The entries of NumPy's arrays, as columns; those of several axes as lists."""
+    """The entries of NumPy arrays as columns; entries with several axes become lists."""
 
     def __init__(self, found: Found) -> None:
         self._source = open_source(found)
@@ -150,7 +152,9 @@ def _column(array: Any) -> Any:
     try:
         column = pa.array(np.ascontiguousarray(array).ravel())
     except pa.ArrowException as error:
-        raise BadInput(f"Arrays of {array.dtype} cannot become columns: {error}.") from error
+        raise BadInput(
+            f"Arrays of {array.dtype} cannot be converted to columns: {error}."
+        ) from error
     for size in reversed(array.shape[1:]):
         column = pa.FixedSizeListArray.from_arrays(column, int(size))
     return column
@@ -160,7 +164,7 @@ Reader = BytesReader | ColumnsReader | ArraysReader
 
 
 def open_reader(found: Found) -> Reader:
-    """Return what reads the records that were found."""
+    """Return a reader for the records that were found."""
     if found.format is Format.NPY:
         return ArraysReader(found)
     return ColumnsReader(found) if found.format.has_columns else BytesReader(found)
@@ -168,12 +172,12 @@ def open_reader(found: Found) -> Reader:
 
 @functools.lru_cache(maxsize=1)
 def shared_reader(path: str, kind: Format, files: tuple[str, ...]) -> Reader:
-    """Return the reader of a source, the same one for all shards that a process writes."""
+    """Return the reader of a source, cached for all shards that a process writes."""
     return open_reader(Found(path, kind, list(files)))
 
 
 def _plain_schema(schema: Any) -> Any:
-    """Return a schema without dictionaries, which would differ from file to file."""
+    """Return a schema without dictionary encoding, which may differ between files."""
     pa = arrow()
     for number, field in enumerate(schema):
         if pa.types.is_dictionary(field.type):

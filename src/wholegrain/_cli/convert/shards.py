@@ -1,4 +1,4 @@
-"""What one process does for one shard: write it, and compare it with the source."""
+"""The work of one process on one shard: write it, and compare it with the source."""
 
 import os
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from wholegrain._core.types import NDArray
 
 
 def new_progress(plan: Plan) -> NDArray[np.int64]:
-    """Return the number of records done of each shard, which all processes see."""
+    """Return a shared array with the number of finished records of each shard."""
     path = plan.work / PROGRESS
     path.write_bytes(bytes(8 * len(plan.shards)))
     return _progress(path, len(plan.shards))
@@ -30,12 +30,12 @@ def _progress(path: Path, shards: int) -> NDArray[np.int64]:
 
 
 def files_folder(plan: Plan) -> Path:
-    """Return where the files of a folder lie until all are there."""
+    """Return where the files of a folder are until all are written."""
     return plan.work / FILES
 
 
 def done_path(plan: Plan, shard: Shard) -> Path:
-    """Return the file which is there when the shard is finished."""
+    """Return the file that exists when the shard is finished."""
     if plan.format is Format.FOLDER:
         return plan.work / DONE.format(shard.number)
     return plan.work / shard.name
@@ -50,7 +50,7 @@ def _schema(plan: Plan) -> Any:
 
 
 def _chunks(plan: Plan, shard: Shard) -> Iterator[Any]:
-    """Yield what the shard consists of; count it as it is taken."""
+    """Yield the content of the shard, and count the records."""
     counted = _progress(plan.work / PROGRESS, len(plan.shards))
     done = 0
     for chunk in chunks_to_write(
@@ -62,7 +62,7 @@ def _chunks(plan: Plan, shard: Shard) -> Iterator[Any]:
 
 
 class WriteShard:
-    """Writes a shard, under another name until it is finished."""
+    """Writes a shard, under a temporary name until it is finished."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -103,7 +103,7 @@ def _write_files(plan: Plan, shard: Shard) -> None:
 
 
 class CompareShard:
-    """Reads a shard, and says how it differs from the source; an empty text if it does not."""
+    """Reads a shard, and describes how it differs from the source; empty if it does not."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -136,11 +136,11 @@ def _compare(expected: Any, found: Any, first: int) -> str:
     if isinstance(expected, list):
         for number, (one, other) in enumerate(zip(expected, found, strict=True), first):
             if one != other:
-                return f"record {number} has other bytes ({len(other)} for {len(one)})."
+                return f"record {number} has other bytes ({len(other)} instead of {len(one)})."
         return ""
     if expected.equals(found):
         return ""
-    # Not equal may be a NaN, which is not equal to itself.
+    # The difference may be a NaN, which is not equal to itself.
     problem = difference(expected.to_pydict(), found.to_pydict())
     return f"among the rows from {first} on, {problem}." if problem else ""
 

@@ -1,8 +1,8 @@
-"""The folder of an unfinished conversion, which removes nothing that a conversion has not written.
+"""The folder of an unfinished conversion. Only files that a conversion has written are removed.
 
-A marker in the folder says that a conversion made it, and how far that conversion is. A folder
-without a marker belongs to someone else, and is neither used nor changed; nor are files in a
-marked folder whose names a conversion does not use.
+A marker in the folder shows that a conversion created it, and the phase of that conversion. A
+folder without a marker is neither used nor changed. In a marked folder, files with names that a
+conversion does not use are not changed.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _OWN = re.compile(rf"{re.escape(PLAN)}|{PROGRESS}|done-\d{{5,}}|{TEMPORARY}", re
 
 
 class Stage(enum.StrEnum):
-    """How far a conversion is."""
+    """The phase of a conversion."""
 
     WRITING = "writing"
     PLACING = "putting shards in their places"
@@ -35,7 +35,7 @@ class WorkFolder:
     """The folder `DST.converting`.
 
     Args:
-        destination: Where the conversion goes to.
+        destination: The destination of the conversion.
     """
 
     def __init__(self, destination: str) -> None:
@@ -48,8 +48,8 @@ class WorkFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the folder, and keep others from converting to the same destination meanwhile."""
-        # The system lets go of the lock when this process ends, however it does.
+        """Create the folder, and lock the destination against other conversions."""
+        # The system releases the lock when this process ends, even if it is killed.
         descriptor = self._lock()
         try:
             self._claim()
@@ -57,7 +57,7 @@ class WorkFolder:
         finally:
             with contextlib.suppress(OSError):
                 if os.listdir(self.path) == [_MARKER]:
-                    self.remove()  # nothing was begun
+                    self.remove()  # nothing was started
             os.close(descriptor)
 
     def _lock(self) -> int:
@@ -67,9 +67,9 @@ class WorkFolder:
             try:
                 descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             except FileNotFoundError:
-                continue  # it was removed by the one that has just finished
+                continue  # another process has just finished and removed it
             except OSError:
-                raise self._not_ours("is no folder, or a link") from None
+                raise self._not_ours("is not a folder, or is a link") from None
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.path.samestat(os.fstat(descriptor), os.stat(self.path)):
@@ -91,26 +91,26 @@ class WorkFolder:
 
     def _not_ours(self, reason: str) -> BadInput:
         return BadInput(
-            f"{str(self.path)!r} {reason}, so no conversion has made it. It is where unfinished"
-            f" parts of {self._destination!r} would go: move it away, or write to another place."
+            f"{str(self.path)!r} {reason}, so no conversion has created it. It is where unfinished"
+            f" parts of {self._destination!r} would go: move it away, or write somewhere else."
         )
 
     @property
     def stage(self) -> Stage:
-        """How far the conversion is."""
+        """The current phase."""
         try:
             return Stage(json.loads((self.path / _MARKER).read_text())["stage"])
         except (OSError, ValueError, KeyError, TypeError):
             return Stage.WRITING
 
     def enter(self, stage: Stage) -> None:
-        """Note on the disk how far the conversion is."""
+        """Save the phase to disk."""
         content = {"DST": os.path.abspath(self._destination), "stage": str(stage)}
         write_whole(self.path / _MARKER, json.dumps(content).encode())
         sync_folder(self.path)
 
     def clear(self) -> None:
-        """Remove what conversions have written. What else is there stays."""
+        """Remove what conversions have written, and nothing else."""
         for entry in list(os.scandir(self.path)):
             if entry.name == FILES and entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path)
@@ -122,13 +122,13 @@ class WorkFolder:
         return named is not None and entry.is_file(follow_symlinks=False)
 
     def remove_temporary_files(self) -> None:
-        """Remove what processes that were killed have left."""
+        """Remove the temporary files of killed processes."""
         for entry in list(os.scandir(self.path)):
             if re.fullmatch(TEMPORARY, entry.name) and entry.is_file(follow_symlinks=False):
                 os.unlink(entry.path)
 
     def remove(self) -> None:
-        """Remove what conversions have written, and the folder if nothing else is in it."""
+        """Remove what conversions have written, and the folder if it is empty then."""
         self.clear()
         (self.path / _MARKER).unlink(missing_ok=True)
         with contextlib.suppress(OSError):

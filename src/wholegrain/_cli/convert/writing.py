@@ -1,4 +1,4 @@
-"""Writers of each format. The same records always make the same bytes."""
+"""The writers of each format. The same records always give the same bytes."""
 
 import struct
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from wholegrain._cli.formats import Format
 from wholegrain.sources._crc32c import checksum_of_length, payload_checksum
 from wholegrain.sources._optional import require
 
-# A row can only be read with its row group or batch: small ones suit training in random order.
+# Reading a row reads its whole row group or batch, so small ones suit random access.
 _ROWS_PER_GROUP = 1000
 _BYTES_PER_GROUP = 16_000_000
 
@@ -24,7 +24,7 @@ class Writer(Protocol):
         ...
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining records."""
         ...
 
 
@@ -35,7 +35,7 @@ class _ArrayRecordWriter:
             extra="array-record",
             purpose="Writing ArrayRecord files",
         )
-        # Not in groups: a group would have to be unpacked to read one record of it.
+        # Without groups, because reading one record decompresses its whole group.
         self._writer = library.ArrayRecordWriter(str(path), "group_size:1")
 
     def write(self, chunk: Sequence[bytes]) -> None:
@@ -128,7 +128,7 @@ class _ArrowWriter(_TableWriter):
 
 
 def open_writer(path: Path, to: Format, schema: Any) -> Writer:
-    """Return what writes a file of a format."""
+    """Return a writer for a format."""
     match to:
         case Format.ARRAY_RECORD:
             return _ArrayRecordWriter(path)
@@ -142,6 +142,6 @@ def open_writer(path: Path, to: Format, schema: Any) -> Writer:
 
 
 def finish(writer: Writer, path: Path) -> None:
-    """Close a file and have the system write it to the disk."""
+    """Close a file and sync it to disk."""
     writer.close()
     sync(path)

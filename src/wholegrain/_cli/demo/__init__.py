@@ -1,8 +1,8 @@
-"""`wholegrain demo`: a training run that is killed half-way and goes on as if nothing had happened.
+"""`wholegrain demo`: a training run that is killed halfway and resumes exactly.
 
-It is the library's main job on data of its own: images in ArrayRecord files, shuffled, augmented
-and batched by two worker processes; a checkpoint, a real SIGKILL, and a resumed run whose digest
-equals that of a run that nobody disturbed.
+It shows the main purpose of the library on generated data: two worker processes shuffle, augment
+and batch images from ArrayRecord files. The run is killed with SIGKILL, resumes from its
+checkpoint, and its digest equals that of an uninterrupted run.
 """
 
 import argparse
@@ -36,10 +36,10 @@ def run(arguments: argparse.Namespace) -> int:
         same = _show(console, Path(folder), arguments)
     took = time_text(time.perf_counter() - started)
     if not same:
-        console.headline(f"The digests differ. That should never happen. ({took})")
+        console.headline(f"The digests differ, which should never happen. ({took})")
         return 1
     console.line()
-    text = f"The digests are the same: not one pixel of one batch was different. ({took})"
+    text = f"The digests are equal: every pixel of every batch is the same. ({took})"
     console.line(text, "bold green")
     return 0
 
@@ -50,11 +50,11 @@ def _show(console: Console, folder: Path, arguments: argparse.Namespace) -> bool
     _write(console, folder, arguments.images)
     epochs = steps * data.BATCH_SIZE / arguments.images
     console.line(
-        f"  Training: shuffled, augmented, batched by {data.BATCH_SIZE},"
+        f"  Training: shuffle, augment, batches of {data.BATCH_SIZE},"
         f" {data.NUM_WORKERS} workers; {steps} steps, {epochs:.1f} epochs."
     )
 
-    console.headline("1. A run that nobody disturbs")
+    console.headline("1. An uninterrupted run")
     expected = screen.watch(
         console,
         training.train(folder, folder / "undisturbed.json", steps, save_every),
@@ -64,7 +64,7 @@ def _show(console: Console, folder: Path, arguments: argparse.Namespace) -> bool
     _tell(console, expected, 1)
 
     checkpoint = folder / "checkpoint.json"
-    console.headline(f"2. The same in another process, killed at step {kill_at}")
+    console.headline(f"2. The same run in another process, killed at step {kill_at}")
     with _training(folder, checkpoint, steps, save_every) as process:
         killed = screen.watch(console, _steps_of(process), steps, kill_at)
         process.send_signal(signal.SIGKILL)
@@ -73,18 +73,18 @@ def _show(console: Console, folder: Path, arguments: argparse.Namespace) -> bool
     _tell(console, killed, 1)
     saved = json.loads(checkpoint.read_text())
     console.line("  SIGKILL.", "bold red")
-    console.line(f"  What is left is a checkpoint of {checkpoint.stat().st_size} bytes, written")
-    console.line(f"  at step {saved['step']}, which says where each worker was:")
+    console.line(f"  A checkpoint of {checkpoint.stat().st_size} bytes remains, written")
+    console.line(f"  at step {saved['step']}. It has the position of each worker:")
     console.line(f"  {json.dumps(_where(saved['pipeline']))}", "dim")
 
-    console.headline("3. A new process goes on from there")
+    console.headline("3. A new process resumes from the checkpoint")
     with _training(folder, checkpoint, steps, save_every) as process:
         found = screen.watch(console, _steps_of(process), steps, steps)
         process.communicate()
     _tell(console, found, saved["step"] + 1)
 
     if expected.report is not None:
-        console.headline("What the first run spent its time on: `it.report()`")
+        console.headline("Where the first run spent its time: `it.report()`")
         console.show(expected.report)
         if arguments.report:
             expected.report.save_html(arguments.report)
@@ -110,7 +110,7 @@ def _tell(console: Console, progress: Progress, first: int) -> None:
 
 
 def _where(state: object) -> object:
-    """Return the part of a state that people want to see: the position of each worker."""
+    """Return the part of a state that the demo shows: the position of each worker."""
     if isinstance(state, dict) and "iterators_in_use_states" in state:
         return state["iterators_in_use_states"]
     return state
@@ -119,7 +119,7 @@ def _where(state: object) -> object:
 def _training(
     folder: Path, checkpoint: Path, steps: int, save_every: int
 ) -> "subprocess.Popen[str]":
-    """Start a process that trains and tells each step."""
+    """Start a process that trains and reports each step."""
     here = str(Path(wg.__file__).parent.parent)
     path = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
     arguments = [str(folder), str(checkpoint), str(steps), str(save_every)]

@@ -33,7 +33,7 @@ _COLOURS = np.array(
 
 
 def images(count: int) -> Iterator[Image]:
-    """Yield images of two discs each: of which colours, where and how large is random."""
+    """Yield images of two discs with random colours, positions and sizes."""
     rows, columns = np.ogrid[:SIZE, :SIZE]
     lowest, highest = (7, 7, 4), (SIZE - 7, SIZE - 7, 10)
     discs = np.random.default_rng(0).integers(lowest, highest, (count, 2, 3)).tolist()
@@ -46,7 +46,7 @@ def images(count: int) -> Iterator[Image]:
 
 
 def write_images(folder: Path, count: int) -> Iterator[int]:
-    """Write images to ArrayRecord files; yield now and then how many there are."""
+    """Write images to ArrayRecord files; yield the progress now and then."""
     library = require(
         "array_record.python.array_record_module", extra="array-record", purpose="The demo"
     )
@@ -54,7 +54,7 @@ def write_images(folder: Path, count: int) -> Iterator[int]:
     numbered = enumerate(images(count))
     for shard in range(_NUM_SHARDS):
         name = f"images-{shard:05d}-of-{_NUM_SHARDS:05d}.array_record"
-        # Records one by one, not in groups: they are going to be read in random order.
+        # Without groups, for random access.
         writer = library.ArrayRecordWriter(str(folder / name), "group_size:1")
         stop = (shard + 1) * count // _NUM_SHARDS
         for index, image in itertools.islice(numbered, stop - shard * count // _NUM_SHARDS):
@@ -72,7 +72,7 @@ def decode(record: bytes) -> dict[str, Any]:
 
 
 def augment(element: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-    """Mirror at random, move by a few pixels, make brighter or darker, and add noise."""
+    """Randomly flip, shift and change the brightness, and add noise."""
     image = element["image"]
     if rng.random() < 0.5:
         image = image[:, ::-1]
@@ -84,7 +84,7 @@ def augment(element: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]
 
 
 def pipeline(folder: Path) -> wg.IterDataset[Any]:
-    """Return the batches of all epochs: each shuffled anew, each image augmented anew."""
+    """Return the batches of all epochs, each with its own order and augmentation."""
     source = ArrayRecordDataSource(str(folder / f"images@{_NUM_SHARDS}.array_record"))
     return (
         wg.MapDataset.source(source)
@@ -102,15 +102,15 @@ def pipeline(folder: Path) -> wg.IterDataset[Any]:
     )
 
 
-# What the workers are doing: each counts its images in a file that all processes map.
+# Worker progress: each worker counts its images in a file that all processes map.
 
 _counts: NDArray[np.int64] | None = None
 
 
 def new_counts(folder: Path) -> NDArray[np.int64]:
-    """Return a place where the next workers leave their process numbers and counts."""
+    """Return a file in which the next workers store their process ids and counts."""
     path = folder / _STATUS
-    path.unlink(missing_ok=True)  # workers of an earlier run may still count in it
+    path.unlink(missing_ok=True)  # workers of an earlier run may still write to it
     path.write_bytes(bytes(8 * 2 * NUM_WORKERS))
     return _map_counts(str(path))
 

@@ -1,4 +1,4 @@
-"""What the demo shows while a training run goes on."""
+"""What the demo shows during a training run."""
 
 import time
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _FRAMES_PER_S = 15
 
 
 def show_images(console: Console, images: Any) -> None:
-    """Print images side by side, two rows of pixels in a line of text."""
+    """Print images side by side, with two rows of pixels per line of text."""
     if console.rich is None:
         return
     images = list(images)
@@ -32,7 +32,7 @@ def show_images(console: Console, images: Any) -> None:
 
 
 def watch(console: Console, steps: Iterator[Progress], num_steps: int, last: int) -> Progress:
-    """Show a run up to its step `last`, and return where it is then."""
+    """Show a run up to step `last`, and return its progress."""
     progress = None
     with _Screen(console, num_steps) as screen:
         for progress in steps:
@@ -40,12 +40,12 @@ def watch(console: Console, steps: Iterator[Progress], num_steps: int, last: int
             if progress.step >= last:
                 break
     if progress is None or progress.step < last:
-        raise RuntimeError("The training process ended before its time.")
+        raise RuntimeError("The training process ended early.")
     return progress
 
 
 class _Screen:
-    """A few lines of a terminal that are drawn again and again; nothing elsewhere."""
+    """A few lines of a terminal that are redrawn; no output elsewhere."""
 
     def __init__(self, console: Console, num_steps: int) -> None:
         self._console = console
@@ -68,7 +68,7 @@ class _Screen:
             print("\r\033[K", end="", file=self._console.file, flush=True)
 
     def show(self, progress: Progress) -> None:
-        """Draw how far a run is, unless it was drawn a moment ago."""
+        """Draw the progress of a run, unless it was drawn a moment ago."""
         now = time.monotonic()
         if now - self._last < 1 / _FRAMES_PER_S:
             return
@@ -103,6 +103,6 @@ def _step(progress: Progress) -> str:
 
 
 def summary(progress: Progress, first: int) -> str:
-    """Return a line about a run that is over."""
+    """Return a line about a finished run."""
     images = (progress.step - first + 1) * BATCH_SIZE
     return f"steps {first} to {progress.step}: {images:,} images, {progress.rate:,.0f} a second"

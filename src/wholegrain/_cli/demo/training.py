@@ -1,6 +1,6 @@
-"""The demo's training: its "model" is a digest of every batch it has seen, in order.
+"""The demo's training: its "model" is a digest of all batches in order.
 
-If one pixel of one batch differs, or two batches change places, the digest is another one.
+The digest changes if one pixel differs, or if two batches are swapped.
 """
 
 import dataclasses
@@ -19,16 +19,16 @@ from wholegrain._cli.demo.data import BATCH_SIZE, MOST_READY, NUM_WORKERS, new_c
 
 @dataclasses.dataclass(frozen=True)
 class Worker:
-    """What is known about a worker process."""
+    """The progress of a worker process."""
 
     pid: int
-    ready: int  # finished batches that wait to be taken
+    ready: int  # finished batches in the buffer
     state: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How far a training run is."""
+    """The progress of a training run."""
 
     step: int
     digest: str
@@ -38,7 +38,7 @@ class Progress:
 
 
 def train(folder: Path, checkpoint: Path, num_steps: int, save_every: int) -> Iterator[Progress]:
-    """Train, from the checkpoint on if there is one; save one now and then; yield each step."""
+    """Train, from the checkpoint if there is one; save checkpoints; yield each step."""
     counts = new_counts(folder)
     batches = iter(pipeline(folder))
     first, digest = 0, ""
@@ -73,7 +73,7 @@ def digest_of(digest: str, batch: dict[str, Any]) -> str:
 
 
 def save(checkpoint: Path, content: dict[str, Any]) -> None:
-    """Write a checkpoint so that it is there as a whole, or not at all."""
+    """Write a checkpoint atomically."""
     new = checkpoint.with_suffix(".new")
     new.write_text(json.dumps(content))
     new.rename(checkpoint)
@@ -82,7 +82,7 @@ def save(checkpoint: Path, content: dict[str, Any]) -> None:
 def _workers(counts: Any, first: int, step: int) -> list[Worker]:
     workers = []
     for number, (pid, images) in enumerate(counts.tolist()):
-        # Workers take turns, batch by batch.
+        # Batches come from the workers round-robin.
         before, now = (-((number - taken) // NUM_WORKERS) for taken in (first, step))
         taken = now - before
         ready = min(max(0, images // BATCH_SIZE - taken), MOST_READY)
@@ -103,7 +103,7 @@ def _state(pid: int, ready: int) -> str:
 
 
 def tell(folder: str, checkpoint: str, num_steps: str, save_every: str) -> None:
-    """Be the training process that is going to be killed: tell each step, as JSON."""
+    """Run as the training process that will be killed: print each step as JSON."""
     for progress in train(Path(folder), Path(checkpoint), int(num_steps), int(save_every)):
         said = dataclasses.replace(progress, report=None)
         print(json.dumps(dataclasses.asdict(said)), flush=True)
