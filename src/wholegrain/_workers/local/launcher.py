@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
+from wholegrain._read import ending
 from wholegrain._workers.local.server_process import ServerProcess
 
 if TYPE_CHECKING:
@@ -141,6 +142,11 @@ def _after_fork() -> None:
     _current.clear()
 
 
-atexit.register(close_launchers)
+def _close_at_exit() -> None:
+    ending.exiting.set()  # First: from here on, that workers die is no news.
+    close_launchers()
+
+
+atexit.register(_close_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
