@@ -373,3 +373,28 @@ def test_each_read_is_counted_once_whether_or_not_it_was_looked_at(milliseconds:
     seconds = time.perf_counter() - start
     reading = sum(times.reading for times in it.observed.snapshot()["stages"].values())
     assert 0.9 * _TIMES["work"] < reading < 1.02 * seconds
+
+
+def test_elements_of_quick_iterators_are_counted_by_those_handed_out() -> None:
+    it: Any = iter(wg.MapDataset.range(10**6).to_iter_dataset().map(lambda x: x).batch(4))
+    start = time.perf_counter()
+    _taken(it, 50_000)
+    seconds = time.perf_counter() - start
+    report = it.report()
+    assert report.stage("batch(4)").elements == pytest.approx(50_000, rel=0.1)
+    assert report.stage("map").elements == pytest.approx(200_000, rel=0.1)
+    assert 0.5 * seconds < report.wait_seconds + report.loop_seconds < 1.5 * seconds
+
+
+def test_a_tracked_run_reports_too() -> None:
+    options = experimental.DatasetOptions(
+        execution_tracking_mode=experimental.ExecutionTrackingMode.STAGE_TIMING
+    )
+    ds: Any = wg.MapDataset.range(1000).map(Costs("read", 1))
+    ds = ds.to_iter_dataset(wg.ReadOptions(num_threads=0)).map(Costs("decode", 4)).batch(2)
+    it: Any = iter(experimental.WithOptionsIterDataset(ds, options))
+    _taken(it, 50)
+    report = it.report()
+    assert report.stages[report.limiting].name == "map(decode)"
+    assert report.stage("map(decode)").elements == 100
+    _check_shares(report, {"read": "map(read)", "decode": "map(decode)"})

@@ -7,7 +7,7 @@ import time
 _CLOCK_S = 2e-6
 """What a clock around a stage costs for each call."""
 
-_SHARE = 0.01
+_SHARE = 0.005
 """Which share of the time clocks may cost."""
 
 _FEW_STEPS, _FEW_CALLS, _MANY_CALLS = 5, 16, 4096
