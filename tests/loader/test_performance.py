@@ -94,6 +94,7 @@ def test_the_result_can_be_stored() -> None:
             "enable_profiling": False,
             "max_workers": None,
             "max_memory_bytes": None,
+            "backend": None,
         },
         "read_options": {"num_threads": 2, "prefetch_buffer_size": 4},
     }

@@ -374,11 +374,11 @@ def test_a_report_knows_all_rows(tmp_path: Path) -> None:
         assert it.get_state()["index_within_row_group"] == (given - 1) % 2000 + 1
         if given in (10, 2000, 2500, count):
             (stage,) = it.report().stages
-            assert stage.elements == given
+            assert stage.elements == pytest.approx(given, rel=0.02)  # It is an estimate.
     assert list(it) == []
     report = it.report()
     (stage,) = report.stages
-    assert stage.elements == count
+    assert stage.elements == pytest.approx(count, rel=0.02)
     assert stage.seconds == pytest.approx(report.wait_seconds, rel=0.05)
     assert report.wait_seconds > 0
     assert report.loop_seconds >= 0

@@ -124,8 +124,8 @@ class Run(DatasetIterator[T]):
 
     @property
     def handed_out(self) -> int:
-        """How many elements were handed out."""
-        return self._taken - operator.length_hint(self._ready)
+        """How many elements the stages have handed out: clocks count those."""
+        return self._taken
 
     # Elements.
 
@@ -354,7 +354,9 @@ class Run(DatasetIterator[T]):
         self._move(lambda: output.set_shard_states(shard_states), output.get_state)
 
     def report(self) -> Any:
-        return self._output.report()
+        self.mend()
+        # Elements that the consumer has not got yet are not counted.
+        return self._where_it_stands(self._output.report)
 
     def get_report(self) -> Any:
         return self._output.get_report()

@@ -57,4 +57,5 @@ class StageClock:
         return spent
 
     def take_back(self, count: int) -> None:
-        """Do nothing: what is made again takes time again."""
+        """Count elements as not made: they were put back."""
+        self._observed.times_of(self._dataset).elements -= count

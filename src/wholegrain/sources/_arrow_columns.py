@@ -59,6 +59,8 @@ class Columns:
             return [self.row(index) for index in indices.tolist()]
         if self._check is not None:
             self._check()
+        if not self._columns:
+            return [{} for _ in indices]  # `zip` of nothing has no rows.
         columns = [column.many(indices) for column in self._columns]
         return make_rows(self._names, zip(*columns, strict=True))
 

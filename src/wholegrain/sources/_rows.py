@@ -135,9 +135,12 @@ class RowsDataSource(ShardedDataSource[dict[str, Any]]):
             first = ends[piece - 1] if piece else 0
             columns = self._piece(file, piece)
             try:
-                found.extend(columns.rows(positions[start:stop] - first))
+                rows = columns.rows(positions[start:stop] - first)
+                if len(rows) != stop - start:
+                    raise ValueError(f"{stop - start} rows were expected, but {len(rows)} found.")
             except Exception as error:
                 self._raise_explained(error, file)
+            found.extend(rows)
         return found
 
     def _raise_explained(self, error: Exception, file: int) -> NoReturn:

@@ -290,9 +290,8 @@ class InterleaveDatasetIterator(StageIterator[T]):
             self._ahead = True
             self._slots[:] = [it if it is None else self._started(it) for it in self._slots]
         self._running = True
-        for iterator in self._slots:
-            if iterator is not None:
-                iterator.start_prefetch()
+        for iterator in filter(None, self._slots):
+            iterator.start_prefetch()
 
     def get_state(self) -> State:
         if self._closed_state is not None:
@@ -385,9 +384,8 @@ class InterleaveDatasetIterator(StageIterator[T]):
                 self._slots[slot] = self._started(iterator)
 
     def tell_report(self) -> None:
-        for iterator in [*self._slots, *self._idle.values()]:
-            if iterator is not None:
-                iterator.tell_report()
+        for iterator in filter(None, [*self._slots, *self._idle.values()]):
+            iterator.tell_report()
 
     def link(self, change: Callable[[Any], Any]) -> None:
         self._slots[:] = [None if it is None else change(it) for it in self._slots]
@@ -462,8 +460,7 @@ class InterleaveDatasetIterator(StageIterator[T]):
         self._drop()
 
     def __del__(self) -> None:
-        opener = getattr(self, "_opener", None)
-        if opener is not None and opener.has_threads:
+        if hasattr(self, "_opener") and self._opener.has_threads:
             self.close()
 
     def __str__(self) -> str:
