@@ -144,3 +144,20 @@ def test_a_closed_run_keeps_its_state_and_gives_nothing() -> None:
     assert it.get_state() == {"next_index": 300}
     with pytest.raises(ValueError, match="closed"):
         next(it)
+
+
+def test_a_refused_state_runs_no_function_again() -> None:
+    seen: list[int] = []
+
+    def remember(element: int) -> int:
+        seen.append(element)
+        return element
+
+    it = iter(wg.MapDataset.range(500).to_iter_dataset().map(remember))
+    got = []
+    for _ in range(100):
+        got.append(next(it))
+        with pytest.raises(ValueError, match="next_index|state"):
+            it.set_state({"no": "state"})
+    assert [*got, *it] == list(range(500))
+    assert seen == list(range(500))

@@ -266,6 +266,9 @@ class Run(DatasetIterator[T]):
 
     def set_state(self, state: State) -> None:
         self.mend()
+        if operator.length_hint(self._ready):
+            # A state that is refused leaves the chunk as it is: its functions must not run again.
+            self._output.check_state(state)
         self._move(lambda: self._output.set_state(state), lambda: copy.deepcopy(state))
 
     def check_state(self, state: State) -> None:
