@@ -281,9 +281,9 @@ def test_read_ahead_can_be_left_open() -> None:
 
 
 def _pids(it: AutoPrefetchIterator[Any]) -> list[int]:
-    crew = it._parent._crew
-    assert crew is not None
-    return [member.connection.worker_pid or 0 for member in crew.members]
+    pool = it._parent._pool
+    assert pool is not None
+    return [worker.connection.worker_pid or 0 for worker in pool.workers]
 
 
 @_FEW

@@ -18,15 +18,15 @@ from wholegrain._graph.iterator import (
 )
 from wholegrain._graph.kinds import OneParentIterNode
 from wholegrain._graph.process_iterator import modules_of, pack_pipeline
-from wholegrain._graph.stretch_iterator import (
-    FillingStretchIterator,
-    StretchIterator,
-    StretchReadIterator,
-    reading_stretches,
+from wholegrain._graph.span_iterator import (
+    FillingSpanIterator,
+    SpanIterator,
+    SpanReadIterator,
+    reading_spans,
 )
 from wholegrain._graph.timed import worker_output
 from wholegrain._observe.shown import WORKERS
-from wholegrain._read.ending import wait_if_exiting
+from wholegrain._read.shutdown import wait_if_exiting
 from wholegrain._state import workers
 from wholegrain._state.counting import CountedStates, UncountableError
 from wholegrain._state.spec import CheckpointSpec
@@ -34,9 +34,9 @@ from wholegrain._state.validate import WrongStateError, copy_state
 from wholegrain._workers.backend import resolve
 
 if TYPE_CHECKING:
-    from wholegrain._workers.crew import Crew
+    from wholegrain._workers.pool import WorkerPool
+    from wholegrain._workers.pool_iterator import PoolIterator
     from wholegrain._workers.program import Program
-    from wholegrain._workers.stretches import StretchedIterator
 
 InitFn = Callable[[int, int], None]
 
@@ -133,18 +133,18 @@ class AutoPrefetchIterator(StageIterator[T]):
             self._here: DatasetIterator[T] = dataset.__iter__()
         self._state = self._here.get_state()  # Until there are workers.
         self._dataset = dataset
-        self._stretched: StretchedIterator[T] | None = None
-        self._crew: Crew | None = None
+        self._pooled: PoolIterator[T] | None = None
+        self._pool: WorkerPool | None = None
         self._worker_count: int | None = None
         self._closed = False
 
     def __next__(self) -> T:
         try:
-            stretched = self._stretched
-            if stretched is None:
+            pooled = self._pooled
+            if pooled is None:
                 with self._context.observed.starting():
                     return next(self._start())
-            return next(stretched)
+            return next(pooled)
         except Exception:
             wait_if_exiting()  # Sockets are closed in the middle of anything.
             raise
@@ -153,40 +153,40 @@ class AutoPrefetchIterator(StageIterator[T]):
         if self._closed:
             raise closed_error()
 
-    def _start(self) -> StretchedIterator[T]:
+    def _start(self) -> PoolIterator[T]:
         self._check_open()
         backend = resolve(self._backend)
         backend.prepare(modules_of(self._dataset))
         # The rest is imported while what launches workers starts.
-        from wholegrain._read import limits
+        from wholegrain._read import machine
         from wholegrain._read.controller import Controller
-        from wholegrain._workers.crew import Crew
-        from wholegrain._workers.stretches import StretchedIterator
+        from wholegrain._workers.pool import WorkerPool
+        from wholegrain._workers.pool_iterator import PoolIterator
 
         caps = self._caps
-        most = caps.max_workers or limits.available_cpus()
-        most_bytes = caps.max_memory_bytes or max(1 << 28, limits.available_memory() // 2)
+        most = caps.max_workers or machine.available_cpus()
+        most_bytes = caps.max_memory_bytes or max(1 << 28, machine.available_memory() // 2)
         program = functools.cache(functools.partial(_pack, self._dataset, self._context))
         settings = functools.partial(
             _settings, program, most, self._context.options.min_shm_size, self._worker_init_fn
         )
         controller = Controller(most, most_bytes, grows_room=caps.buffer_size is None)
-        self._crew = Crew(settings, controller, backend)
-        self._crew.fix(self._worker_count)
-        stretched: StretchedIterator[T] = StretchedIterator(
-            self._crew, self._states, self._state, caps.buffer_size or 1
+        self._pool = WorkerPool(settings, controller, backend)
+        self._pool.fix(self._worker_count)
+        pooled: PoolIterator[T] = PoolIterator(
+            self._pool, self._states, self._state, caps.buffer_size or 1
         )
-        self._stretched = stretched
+        self._pooled = pooled
         try:
             self._check_open()
         except ValueError:
-            stretched.close()  # Another thread has closed this iterator, and has not seen it.
+            pooled.close()  # Another thread has closed this iterator, and has not seen it.
             raise
-        return stretched
+        return pooled
 
     def start_prefetch(self) -> None:
         self._check_open()
-        (self._stretched or self._start()).start()
+        (self._pooled or self._start()).start()
 
     @property
     def reads_ahead(self) -> bool:
@@ -197,8 +197,8 @@ class AutoPrefetchIterator(StageIterator[T]):
     @property
     def worker_count(self) -> int:
         """How many workers there are, or will be when they start."""
-        if self._crew is not None:
-            return self._crew.wanted
+        if self._pool is not None:
+            return self._pool.wanted
         return self._worker_count or 1
 
     def set_worker_count(self, count: int | None) -> None:
@@ -210,13 +210,13 @@ class AutoPrefetchIterator(StageIterator[T]):
             raise ValueError(f"There has to be at least one worker, but got {count}.")
         self._check_open()
         self._worker_count = count
-        if self._crew is not None:
-            self._crew.fix(count)
+        if self._pool is not None:
+            self._pool.fix(count)
 
     # The position.
 
     def get_state(self) -> State:
-        state: State = self._state if self._stretched is None else self._stretched.get_state()
+        state: State = self._state if self._pooled is None else self._pooled.get_state()
         return copy_state(state)  # type: ignore[no-any-return]
 
     def go_to(self, state: State) -> None:
@@ -225,10 +225,10 @@ class AutoPrefetchIterator(StageIterator[T]):
         # As the pipeline itself would have it, whatever else a checkpoint made of its numbers.
         go_to_state_of(self._here, state)
         state = self._here.get_state()
-        if self._stretched is None:
+        if self._pooled is None:
             self._state = state
         else:
-            self._stretched.set_state(state)
+            self._pooled.set_state(state)
 
     def check_state(self, state: State) -> None:
         check_state_of(self._here, _without_workers(state))
@@ -243,16 +243,16 @@ class AutoPrefetchIterator(StageIterator[T]):
 
     def tell_report(self) -> None:
         """Pass on what the workers last said of themselves."""
-        if self._crew is not None:
-            for pid, report in self._crew.reports().items():
+        if self._pool is not None:
+            for pid, report in self._pool.reports().items():
                 self._context.observed.hear(self._dataset, pid, report)
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        if self._stretched is not None:
-            self._stretched.close()
+        if self._pooled is not None:
+            self._pooled.close()
             self.tell_report()
         self._here.close()
 
@@ -306,23 +306,23 @@ def _without_workers(state: State) -> State:
 
 
 def _pack(dataset: IterDataset[Any], context: run.RunContext) -> Program:
-    factory = functools.partial(_open_in_worker, reading_stretches(dataset), context)
+    factory = functools.partial(_open_in_worker, reading_spans(dataset), context)
     return pack_pipeline(factory, dataset)
 
 
 def _open_in_worker(
     dataset: IterDataset[T], context: run.RunContext, number: int, count: int
-) -> StretchIterator:
+) -> SpanIterator:
     tracking.set_up_worker(number)
     # Each is the only one: positions are those of the whole.
     alone = context.but(worker_index=0, worker_count=1)
     with run.entered(alone):
         iterator = dataset.__iter__()
     reader: Any = iterator
-    while not isinstance(reader, StretchReadIterator):
+    while not isinstance(reader, SpanReadIterator):
         (reader,) = reader._parents
     output = worker_output(iterator, context.observed, dataset)
-    kind = FillingStretchIterator if hasattr(output, "next_into") else StretchIterator
+    kind = FillingSpanIterator if hasattr(output, "next_into") else SpanIterator
     return kind(output, reader, CountedStates(dataset))
 
 
@@ -341,7 +341,7 @@ def _settings(
         program=program(),
         index=index,
         count=most_workers,
-        buffer_size=1 << 40,  # How far to go is said with each stretch.
+        buffer_size=1 << 40,  # How far to go is said with each span.
         min_shm_size=min_shm_size,
         init_fn=None if worker_init_fn is None else dumps_by_value(worker_init_fn),
         hold_budget=default_hold_budget(most_workers),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.types import State, T
 from wholegrain._graph.iterator import DatasetIterator, closed_error
-from wholegrain._read.ending import wait_if_exiting
+from wholegrain._read.shutdown import wait_if_exiting
 from wholegrain._state.validate import copy_state
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wholegrain._read import forks
-from wholegrain._read.ending import stop_at_exit
+from wholegrain._read.shutdown import stop_at_exit
 
 QUICK_SECONDS = 5e-5
 """Steps that take less of the processor's time are not worth a thread."""

@@ -35,10 +35,10 @@ from wholegrain._core.failure import record_all
 from wholegrain._core.types import T
 from wholegrain._read import forks
 from wholegrain._read.chunk_size import CHUNK_SECONDS, ChunkSizes, computed_in
-from wholegrain._read.ending import stop_at_exit
 from wholegrain._read.reader_count import Cost, ReaderCount, Waits, timed
 from wholegrain._read.reader_count import Read as Read
 from wholegrain._read.reader_name import as_first_reader, reader_name
+from wholegrain._read.shutdown import stop_at_exit
 
 _THREAD_CHUNK_SECONDS = 5e-3
 """The same for chunks that a thread computes, where handing over costs more."""
@@ -160,7 +160,7 @@ class ReadAhead(Generic[T]):
         self._closed = False
         self._parent: int | None = None  # The process that the threads run in, if not in this one.
         self._employed: set[int] = set()
-        self._crew = ReaderCount(self._most_threads)
+        self._thread_count = ReaderCount(self._most_threads)
         self._is_crowded = is_crowded
         self._waits = Waits()
 
@@ -213,7 +213,7 @@ class ReadAhead(Generic[T]):
             self._employ()
         if self._quick and not self._tickets:
             return
-        self._crew.starved()
+        self._thread_count.starved()
         while not self._closed and (not self._tickets or self._tickets[0].chunk is None):
             self._ready.wait()
 
@@ -328,7 +328,7 @@ class ReadAhead(Generic[T]):
         """Let threads read from now on, who compute quicker than this, or wait."""
         with self._lock:
             self._quick = False
-            self._crew.begin(waiting=cost.waited, rate_here=rate)
+            self._thread_count.begin(waiting=cost.waited, rate_here=rate)
             self._limit_memory(chunk)
             self._chunk_size = self._thread_chunk(cost)
             self._held = cost.count
@@ -345,7 +345,7 @@ class ReadAhead(Generic[T]):
 
     def _employ(self) -> None:
         """Start the threads that are wanted and not there yet. Called with the lock."""
-        for number in range(self._crew.wanted):
+        for number in range(self._thread_count.wanted):
             if number in self._employed or self._closed:
                 continue
             thread = threading.Thread(
@@ -377,7 +377,7 @@ class ReadAhead(Generic[T]):
         while ticket is not None:
             cost = None
             try:
-                computes = not self._crew.waiting
+                computes = not self._thread_count.waiting
                 chunk, cost = timed(self._read, start, ticket.stop, alone=computes)
             except BaseException as error:  # The consumer must not wait for it.
                 chunk, ticket.error = _UNREAD, error
@@ -408,19 +408,19 @@ class ReadAhead(Generic[T]):
         return 0, None
 
     def _has_work_for(self, number: int) -> bool:
-        wanted = number < self._crew.wanted and not self._quick
+        wanted = number < self._thread_count.wanted and not self._quick
         return wanted and not self._closed and self._next_start < self._stop
 
     def _learn(self, cost: Cost, chunk: Sequence[Any]) -> None:
         """Judge by a chunk how to go on. Called with the lock."""
-        verdict = self._crew.learn(cost)
+        verdict = self._thread_count.learn(cost)
         if self._first is not None and not self._quick:
             sure = self._is_sure(cost)
             if sure is None:
                 return
             if sure and not self._first.waited:
                 # What the consumer would do by itself is known now.
-                self._crew.begin(waiting=False, rate_here=cost.count / max(cost.cpu, 1e-9))
+                self._thread_count.begin(waiting=False, rate_here=cost.count / max(cost.cpu, 1e-9))
             self._first = None
             verdict = "" if sure else "go home"
         if verdict == "here":
@@ -450,14 +450,14 @@ class ReadAhead(Generic[T]):
             return
         # Of several, since some may be missing.
         nbytes = max([self._size_of(chunk[place]) for place in (0, len(chunk) // 2, -1)])
-        fewest = 2 * self._crew.wanted if self._crew.waiting else 2
+        fewest = 2 * self._thread_count.wanted if self._thread_count.waiting else 2
         fitting = max(fewest, self._buffer_bytes // max(1, nbytes))
         self._most_ahead = min(self._buffer_size, fitting)
 
     def _thread_chunk(self, cost: Cost) -> int:
         """Return how many elements one thread should read at a time."""
-        fair = max(1, 2 * self._most_ahead // (3 * max(1, self._crew.wanted)))
-        if self._crew.waiting:
+        fair = max(1, 2 * self._most_ahead // (3 * max(1, self._thread_count.wanted)))
+        if self._thread_count.waiting:
             fitting = int(_WAITING_CHUNK_SECONDS * cost.count / max(cost.wall, 1e-9))
         else:
             fitting = computed_in(cost, _THREAD_CHUNK_SECONDS)

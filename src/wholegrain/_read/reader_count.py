@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from wholegrain._read import limits
+from wholegrain._read import machine
 from wholegrain._read.waiting import queued_seconds, voluntary_switches
 
 _WINDOW_SECONDS = 0.05
@@ -73,7 +73,7 @@ class ReaderCount:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._most_computing = min(most, limits.available_cpus())
+        self._most_computing = min(most, machine.available_cpus())
         self._windows_to_probe = 1
         self.begin(waiting=False)
 

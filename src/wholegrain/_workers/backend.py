@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wholegrain._workers import set_up
+from wholegrain._workers import startup
 from wholegrain._workers.messages import Job
 from wholegrain._workers.program import Program
 from wholegrain._workers.transport import Decoder
@@ -58,7 +58,7 @@ class WorkerSpec:
             generation=self.generation,
             state=self.state,
             singly=self.singly,
-            set_up=set_up.names(),
+            startup=startup.names(),
         )
 
     def packed(self) -> bytes:

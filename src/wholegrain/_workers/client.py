@@ -8,7 +8,7 @@ import weakref
 from typing import Any
 
 from wholegrain._core.log import logger
-from wholegrain._read import ending, forks
+from wholegrain._read import forks, shutdown
 from wholegrain._workers import messages
 from wholegrain._workers.backend import Backend, Message, WorkerExit, WorkerSpec
 from wholegrain._workers.transport import Decoder
@@ -143,7 +143,7 @@ class WorkerClient:
         released, self._released = self._released, self._decoder.take_released()
         if any(released):
             self.handle.send((messages.TAKEN, -1, 0, *released))
-        self.handle.send((messages.STRETCH, number, state, singly))
+        self.handle.send((messages.SPAN, number, state, singly))
 
     def nbytes_of(self, item: Any, kind: int) -> int:
         """Return about how much memory an element of a message takes."""
@@ -206,7 +206,7 @@ _open_clients: "weakref.WeakSet[WorkerClient]" = weakref.WeakSet()
 
 
 def _close_all() -> None:
-    ending.exiting.set()
+    shutdown.exiting.set()
     for client in list(_open_clients):
         client.close()
 

@@ -37,7 +37,7 @@ class Inbox(ABC, Generic[T]):
     def __init__(self) -> None:
         self._current = _NO_ELEMENTS
         self._cursor = 0  # How many elements of the message were handed out.
-        self._marks: list[int | bytes] = []  # The states after each of them.
+        self._wire_states: list[int | bytes] = []  # The states after each of them.
         self._source: WorkerClient | None = None
         self._closed = False
         self._owner = os.getpid()
@@ -89,10 +89,10 @@ class Inbox(ABC, Generic[T]):
         """End the workers, without waiting for them. Can be called more than once."""
 
     def _hold(
-        self, client: WorkerClient, kind: int, elements: list[Any], marks: list[int | bytes]
+        self, client: WorkerClient, kind: int, elements: list[Any], wire_states: list[int | bytes]
     ) -> Current:
         """Go on with the elements of a message; return what `_current` is then."""
-        self._marks = marks
+        self._wire_states = wire_states
         self._source = client
         decode = client.decode if kind == messages.RECORDS else None
         current = self._current = elements, len(elements), decode
@@ -109,7 +109,7 @@ class Inbox(ABC, Generic[T]):
     def _forget(self) -> None:
         self._current = _NO_ELEMENTS
         self._cursor = 0
-        self._marks = []
+        self._wire_states = []
         self._source = None
 
     def _leave_to_parent(self) -> None:

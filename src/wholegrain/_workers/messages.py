@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 # From the consumer.
-TAKEN, REPOSITION, NUDGE, STRETCH, CANCEL = range(5)
+TAKEN, REPOSITION, NUDGE, SPAN, CANCEL = range(5)
 # To the consumer. Backends may use negative numbers for messages of their own.
 HELLO, PLAIN, RECORDS, END, ERROR, REPORT, BEGUN = range(7)
 
@@ -33,5 +33,5 @@ class Job:
     """How many elements are sent one by one before any wait for each other.
 
     Not 0 after a death: then the worker also says when it begins the first one."""
-    set_up: tuple[str, ...]
+    startup: tuple[str, ...]
     """Functions to call first, by name."""

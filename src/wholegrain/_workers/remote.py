@@ -10,8 +10,8 @@ from typing import Any, NoReturn, TypeVar
 
 from wholegrain._core import events
 from wholegrain._core.errors import take_no_place
-from wholegrain._read import limits
-from wholegrain._read.ending import wait_if_exiting
+from wholegrain._read import machine
+from wholegrain._read.shutdown import wait_if_exiting
 from wholegrain._workers import messages
 from wholegrain._workers.backend import Backend, WorkerExit, WorkerSpec, resolve
 from wholegrain._workers.client import WorkerClient
@@ -111,19 +111,19 @@ class RemoteIterator(Inbox[T]):
 
     def get_state(self) -> Any:
         """Return the state after the last element that was handed out."""
-        # As `_last_mark`, without a call: states are asked for after each step of training.
-        cursor, marks = self._cursor, self._marks
-        mark = marks[cursor - 1] if cursor and marks else self._before
-        if type(mark) is int:
-            return {messages.COUNTER: mark}
-        if mark is None:
+        # As `_last_wire_state`, without a call: states are asked for after each step of training.
+        cursor, wire_states = self._cursor, self._wire_states
+        wire_state = wire_states[cursor - 1] if cursor and wire_states else self._before
+        if type(wire_state) is int:
+            return {messages.COUNTER: wire_state}
+        if wire_state is None:
             return self._initial_state() if callable(self._initial_state) else self._initial_state
-        return pickle.loads(_pickled_state(mark))
+        return pickle.loads(_pickled_state(wire_state))
 
-    def _last_mark(self) -> int | bytes | None:
+    def _last_wire_state(self) -> int | bytes | None:
         # A slice: an interrupted or closed iterator may have a cursor from another message.
-        marks = self._marks[: self._cursor]
-        return marks[-1] if marks else self._before
+        wire_states = self._wire_states[: self._cursor]
+        return wire_states[-1] if wire_states else self._before
 
     def set_state(self, state: Any) -> None:
         """Go on from `state`. A running worker is told, and keeps running."""
@@ -169,7 +169,7 @@ class RemoteIterator(Inbox[T]):
         """End the process, without waiting for it. Can be called more than once."""
         self._closed = True
         self._abandon()
-        self._before = self._last_mark()
+        self._before = self._last_wire_state()
         self._forget()
         self._spec = None
 
@@ -180,8 +180,8 @@ class RemoteIterator(Inbox[T]):
 
     def _connect(self) -> WorkerClient:
         """Start a process that goes on after the last element that arrived."""
-        mark = self._marks[-1] if self._marks else self._before
-        state = None if mark is None else _pickled_state(mark)
+        wire_state = self._wire_states[-1] if self._wire_states else self._before
+        state = None if wire_state is None else _pickled_state(wire_state)
         singly = SINGLY_AFTER_DEATH if self._died_at >= 0 else 0
         spec = self._spec
         self._check_open()
@@ -204,7 +204,7 @@ class RemoteIterator(Inbox[T]):
             except BaseException:
                 self._abandon()
                 raise
-        if self._marks:
+        if self._wire_states:
             # Not needed from here on; and if it is a method of who holds this iterator, that one
             # would not be let go before the next garbage collection, nor would the worker.
             self._initial_state = None
@@ -270,17 +270,21 @@ class RemoteIterator(Inbox[T]):
         connection: WorkerClient,
         kind: int,
         elements: list[Any],
-        marks: list[int | bytes],
+        wire_states: list[int | bytes],
         nbytes: int = messages.TAKEN_TOGETHER_BYTES,
     ) -> Current:
-        if self._marks:
-            self._before = self._marks[-1]
+        if self._wire_states:
+            self._before = self._wire_states[-1]
         self._done += self._current[1]
         self._nbytes = nbytes
-        return self._hold(connection, kind, elements, marks)
+        return self._hold(connection, kind, elements, wire_states)
 
     def _raise(
-        self, connection: WorkerClient, packed: bytes, mark: int | bytes | None, is_fatal: bool
+        self,
+        connection: WorkerClient,
+        packed: bytes,
+        wire_state: int | bytes | None,
+        is_fatal: bool,
     ) -> NoReturn:
         """Raise an exception that came from the worker."""
         pid = connection.worker_pid
@@ -289,9 +293,11 @@ class RemoteIterator(Inbox[T]):
             self._abandon()
             where = " while it was being set up"
         else:
-            if mark is None:
-                mark = self._marks[-1] if self._marks else self._before
-            self._take_over(connection, messages.PLAIN, [None], [] if mark is None else [mark])
+            if wire_state is None:
+                wire_state = self._wire_states[-1] if self._wire_states else self._before
+            self._take_over(
+                connection, messages.PLAIN, [None], [] if wire_state is None else [wire_state]
+            )
             self._acknowledge(1)
             self._cursor = 1
         from wholegrain._workers.failures import unpack_error  # Few come here.
@@ -347,8 +353,12 @@ class RemoteIterator(Inbox[T]):
         return self._losses[1] <= MOST_LOSSES
 
     def _describe_death(self, ended: WorkerExit, position: int, has_begun: bool) -> str:
-        mark = self._marks[-1] if self._marks else self._before
-        state = "its initial state" if mark is None else repr(pickle.loads(_pickled_state(mark)))
+        wire_state = self._wire_states[-1] if self._wire_states else self._before
+        state = (
+            "its initial state"
+            if wire_state is None
+            else repr(pickle.loads(_pickled_state(wire_state)))
+        )
         happened = f"{self._name} ended"
         if has_begun:
             happened += " twice while making the same element: its"
@@ -361,10 +371,12 @@ class RemoteIterator(Inbox[T]):
         return death_text(ended, happened)
 
 
-def _pickled_state(mark: int | bytes) -> bytes:
-    return pickle.dumps({messages.COUNTER: mark}) if isinstance(mark, int) else mark
+def _pickled_state(wire_state: int | bytes) -> bytes:
+    return (
+        pickle.dumps({messages.COUNTER: wire_state}) if isinstance(wire_state, int) else wire_state
+    )
 
 
 def default_hold_budget(worker_count: int) -> int:
     """Share 1 GiB, or a quarter of the memory if that is less, among the workers."""
-    return min(_MAX_HOLD_BUDGET, limits.total_memory() // 4) // max(1, worker_count)
+    return min(_MAX_HOLD_BUDGET, machine.total_memory() // 4) // max(1, worker_count)

@@ -32,10 +32,10 @@ from wholegrain._workers.pickling import ReplyPickler, dumps, dumps_by_value
 Block = SlotId | bytes
 """The number of a slot, or the bytes themselves."""
 
-Span = tuple[int, int, int]
+Extent = tuple[int, int, int]
 """Part of a block: the number of the block, the first byte, how many."""
 
-Rest = bytes | tuple[bytes, list[Span]] | None
+Rest = bytes | tuple[bytes, list[Extent]] | None
 """What is not an array: the pickle, or the pickle and where the pieces lie that it left out."""
 
 Record = tuple[int, tuple[Block, ...], Rest]
@@ -154,15 +154,15 @@ class Encoder:
                 pickled, loose = self._pickle(others, element)
                 rest = pickled
                 if loose:
-                    spans = _place(loose, size, len(self._slots))
-                    rest = (pickled, spans)
-                    size = spans[-1][1] + aligned(spans[-1][2])
+                    extents = _place(loose, size, len(self._slots))
+                    rest = (pickled, extents)
+                    size = extents[-1][1] + aligned(extents[-1][2])
             blocks: tuple[Block, ...] = tuple([number for number, _ in self._slots])
             if size >= self._inline_bytes:
                 slot, block = self._arena.take(size)
                 blocks += (slot,)
                 packing.write(arrays, block)
-                for data, (_, start, length) in zip(loose, spans if loose else (), strict=True):
+                for data, (_, start, length) in zip(loose, extents if loose else (), strict=True):
                     block[start : start + length] = np.frombuffer(data, np.uint8)
             elif arrays or loose:
                 inline = packing.join(arrays)
@@ -222,12 +222,12 @@ class Encoder:
         return packing
 
 
-def _place(pieces: list[memoryview], start: int, block: int) -> list[Span]:
-    spans = []
+def _place(pieces: list[memoryview], start: int, block: int) -> list[Extent]:
+    extents = []
     for piece in pieces:
-        spans.append((block, start, len(piece)))
+        extents.append((block, start, len(piece)))
         start += aligned(len(piece))
-    return spans
+    return extents
 
 
 def _describe_failure(value: Any, path: str, error: Exception) -> str:
@@ -319,8 +319,8 @@ class Decoder:
         return slot
 
 
-def _unpickle(pickled: bytes, spans: list[Span], blocks: list[Any]) -> list[Any]:
-    pieces = [np.ndarray((length,), np.uint8, blocks[b], start) for b, start, length in spans]
+def _unpickle(pickled: bytes, extents: list[Extent], blocks: list[Any]) -> list[Any]:
+    pieces = [np.ndarray((length,), np.uint8, blocks[b], start) for b, start, length in extents]
     if not pickled:
         others: list[Any] = pickle.loads(pieces[0].data, buffers=pieces[1:])
     else:

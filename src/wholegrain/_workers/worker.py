@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from wholegrain._workers import program, set_up
+from wholegrain._workers import program, startup
 from wholegrain._workers.backend import Message
 from wholegrain._workers.failures import pack_error
 from wholegrain._workers.messages import (
@@ -38,7 +38,7 @@ from wholegrain._workers.messages import (
     RECORDS,
     REPORT,
     REPOSITION,
-    STRETCH,
+    SPAN,
     TAKEN,
     Job,
 )
@@ -93,7 +93,7 @@ def run(
         on_end: Called when the consumer is gone.
     """
     try:
-        set_up.run(job.set_up)
+        startup.run(job.startup)
         # Forked from one process, all workers would draw the same numbers.
         for name in ("random", "numpy.random"):
             if name in sys.modules:
@@ -139,7 +139,7 @@ class Worker:
         self._held_bytes = 0
         self._held_since = 0.0
         self._finished_at = self._begun = 0.0
-        self._last_mark: int | bytes = b""
+        self._last_wire_state: int | bytes = b""
         # How far ahead of the consumer: elements, bytes, and the bytes of each message.
         self._ahead = 2 * job.buffer_size + 1
         self._generation = job.generation
@@ -149,7 +149,7 @@ class Worker:
         self._sent = 0
         self._messages: deque[tuple[int, int]] = deque()
         self._ended = False
-        self._stretches: deque[tuple[int, bytes, int]] = deque()
+        self._spans: deque[tuple[int, bytes, int]] = deque()
         self._singly = job.singly
         self._says_begun = bool(job.singly)
         self._get_report: Callable[[], Any] | None = None
@@ -214,7 +214,7 @@ class Worker:
         """Send an element, now or with the next ones."""
         kind = type(element)
         try:
-            mark = _mark(iterator.get_state())
+            wire_state = _to_wire(iterator.get_state())
             if kind in _NUMBERS or (kind in _STRINGS and len(element) <= _MAX_STRING):
                 if self._held_kind != PLAIN:
                     self._flush()
@@ -230,12 +230,12 @@ class Worker:
             self._encoder.abandon()
             self._fail(iterator, error)
             return
-        if type(mark) is bytes:
-            if mark == self._last_mark:
-                mark = self._last_mark  # Pickled once for all elements of a message.
+        if type(wire_state) is bytes:
+            if wire_state == self._last_wire_state:
+                wire_state = self._last_wire_state  # Pickled once for all elements of a message.
             else:
-                self._last_mark = mark
-                nbytes += len(mark)
+                self._last_wire_state = wire_state
+                nbytes += len(wire_state)
         self._made += 1
         self._bytes_ahead += nbytes
         now = time.perf_counter()
@@ -243,7 +243,7 @@ class Worker:
             self._held_bytes = 0
             self._held_since = now
         self._held_bytes += nbytes
-        self._held.append((element, mark, nbytes))
+        self._held.append((element, wire_state, nbytes))
         if (
             now - self._finished_at > _QUICK_S
             or now - self._held_since > _MAX_WAIT_S
@@ -274,11 +274,11 @@ class Worker:
             return
         layouts = self._encoder.new_layouts
         new = [layouts.popleft() for _ in range(len(layouts))]
-        items, marks, sizes = zip(*some, strict=True)
+        items, wire_states, sizes = zip(*some, strict=True)
         nbytes = sum(sizes)
         self._sent += len(some)
         self._messages.append((self._sent, nbytes))
-        message = (self._held_kind, self._generation, new, list(items), list(marks), nbytes)
+        message = (self._held_kind, self._generation, new, list(items), list(wire_states), nbytes)
         self._send_locked(message)
 
     def _send(self, message: Message) -> None:
@@ -296,16 +296,16 @@ class Worker:
         _leave_if_asked(error, self._flush)
         self._flush()
         try:
-            mark: int | bytes | None = _mark(iterator.get_state())
+            wire_state: int | bytes | None = _to_wire(iterator.get_state())
         except Exception:
-            mark = None
+            wire_state = None
         self._made += 1
         self._sent += 1
         # Counted as much, so that one that always fails does not do so a thousand times ahead.
         self._bytes_ahead += MAX_AHEAD_BYTES
         self._messages.append((self._sent, MAX_AHEAD_BYTES))
         packed = pack_error(error, __file__)
-        self._send((ERROR, self._generation, packed, mark, False))
+        self._send((ERROR, self._generation, packed, wire_state, False))
 
     def _give_up(self, error: BaseException) -> NoReturn:
         """Send an exception after which this worker is of no use."""
@@ -318,7 +318,7 @@ class Worker:
         """Do what the consumer said; wait for it, if it has not said anything."""
         if is_free := self._commands.empty():
             self._flush()
-        goes_on = is_free and self._ended and self._stretches
+        goes_on = is_free and self._ended and self._spans
         command: Any = self._commands.get() if not goes_on else (REPOSITION, *goes_on.popleft())
         if command[0] == TAKEN:
             _, generation, taken, released, given_up = command
@@ -327,8 +327,8 @@ class Worker:
                 self._taken = taken
                 while self._messages and self._messages[0][0] <= taken:
                     self._bytes_ahead -= self._messages.popleft()[1]
-        elif command[0] == STRETCH:
-            self._stretches.append(command[1:])
+        elif command[0] == SPAN:
+            self._spans.append(command[1:])
             iterator.expect(pickle.loads(command[2]))
         elif command[0] == REPOSITION:
             _, generation, state, self._singly = command
@@ -339,7 +339,7 @@ class Worker:
             except BaseException as error:
                 self._give_up(error)
         else:  # CANCEL one, or all for 0.
-            self._stretches = deque(o for o in self._stretches if command[1] not in (0, o[0]))
+            self._spans = deque(o for o in self._spans if command[1] not in (0, o[0]))
             if not command[1]:
                 iterator.expect(None)
                 self._start_over(0)
@@ -376,7 +376,7 @@ class Worker:
             leave(1)
 
 
-def _mark(state: Any) -> int | bytes:
+def _to_wire(state: Any) -> int | bytes:
     """Return what a state travels as."""
     if type(state) is dict and len(state) == 1:
         number = state.get(COUNTER)

@@ -8,7 +8,7 @@ import sys
 from io import FileIO
 
 from wholegrain._core.interruption import is_interruption
-from wholegrain._read import limits
+from wholegrain._read import machine
 from wholegrain._workers import messages
 from wholegrain._workers.backend import Message, WorkerExit, WorkerHandle, WorkerSpec
 from wholegrain._workers.failures import describe_exit
@@ -142,7 +142,7 @@ class LocalHandle(WorkerHandle):
         return self._process.socket.fileno()
 
     def memory_bytes(self) -> int | None:
-        return None if self._pid is None else limits.private_memory(self._pid)
+        return None if self._pid is None else machine.private_memory(self._pid)
 
     def stuck_because(self, quiet_s: float) -> str | None:
         """Warn at once if the process was stopped, else after a minute."""

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from wholegrain._read import ending
+from wholegrain._read import shutdown
 from wholegrain._workers.local.server_process import ServerProcess
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _after_fork() -> None:
 
 
 def _close_at_exit() -> None:
-    ending.exiting.set()  # First: from here on, that workers die is no news.
+    shutdown.exiting.set()  # First: from here on, that workers die is no news.
     close_launchers()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wholegrain._read.controller import Controller, Observation
-from wholegrain._read.ending import wait_if_exiting
+from wholegrain._read.shutdown import wait_if_exiting
 from wholegrain._workers import client
 from wholegrain._workers.backend import Backend, WorkerSpec
 from wholegrain._workers.client import WorkerClient
@@ -23,7 +23,7 @@ _MEMORY_EVERY_S = 0.5
 
 
 @dataclass(slots=True, eq=False)
-class Stretch:
+class Span:
     """Some elements in a row that one worker makes.
 
     Args:
@@ -39,7 +39,7 @@ class Stretch:
     # What has arrived and was not handed out: from whom, its kind, the elements, the states.
     arrived: deque[tuple[Any, int, Any, Any]] = field(default_factory=deque)
     received: int = 0
-    last_mark: int | bytes | None = None
+    last_wire_state: int | bytes | None = None
     source: WorkerClient | None = None
     made_by: int = -1
     made_by_pid: int | None = None
@@ -54,12 +54,12 @@ _HELD_UP_S = 0.2
 
 
 @dataclass(slots=True, eq=False)
-class Member:
-    """A worker, and the stretches it was given and has not finished, in order."""
+class PooledWorker:
+    """A worker, and the spans it was given and has not finished, in order."""
 
     index: int
     connection: WorkerClient
-    queue: deque[Stretch] = field(default_factory=deque)
+    queue: deque[Span] = field(default_factory=deque)
     is_leaving: bool = False
     is_set_up: bool = False
     heard_at: float = 0.0  # When it last sent something, or got something to do.
@@ -67,23 +67,23 @@ class Member:
     @property
     def pending(self) -> int:
         """How many elements it still has to make."""
-        return sum([stretch.count - stretch.received for stretch in self.queue])
+        return sum([span.count - span.received for span in self.queue])
 
-    def give(self, stretch: Stretch, state: bytes) -> None:
-        """Have it make a stretch, or what is left of one."""
-        singly = SINGLY_AFTER_DEATH if stretch.is_suspect else 0
-        self.connection.assign(stretch.number, state, singly)
+    def give(self, span: Span, state: bytes) -> None:
+        """Have it make a span, or what is left of one."""
+        singly = SINGLY_AFTER_DEATH if span.is_suspect else 0
+        self.connection.assign(span.number, state, singly)
         if not self.queue:
             self.heard_at = time.perf_counter()
-        self.queue.append(stretch)
+        self.queue.append(span)
 
-    def finish(self, stretch: Stretch) -> None:
-        """Note that a stretch is complete."""
-        if stretch in self.queue:
-            self.queue.remove(stretch)
+    def finish(self, span: Span) -> None:
+        """Note that a span is complete."""
+        if span in self.queue:
+            self.queue.remove(span)
 
 
-class Crew:
+class WorkerPool:
     """Workers that come and go.
 
     Args:
@@ -99,7 +99,7 @@ class Crew:
         self._settings: Callable[[int], WorkerSpec] | None = settings
         self._controller = controller
         self._fixed: int | None = None
-        self.members: list[Member] = []
+        self.workers: list[PooledWorker] = []
         self._early_deaths = 0
         self._last_exit = ""
         self._reports: dict[int, Any] = {}
@@ -142,15 +142,15 @@ class Crew:
                 " The log has all of them. Code that is imported or unpickled there, or"
                 " `worker_init_fn`, may have called `sys.exit` or `os._exit`."
             )
-        staying = [member for member in self.members if not member.is_leaving]
-        for member in sorted(staying, key=lambda m: m.pending)[
+        staying = [worker for worker in self.workers if not worker.is_leaving]
+        for worker in sorted(staying, key=lambda m: m.pending)[
             : max(0, len(staying) - self.wanted)
         ]:
-            member.is_leaving = True
-            if not member.queue:
-                self.dismiss(member)
+            worker.is_leaving = True
+            if not worker.queue:
+                self.dismiss(worker)
         for _ in range(len(staying), self.wanted):
-            leaving = next((m for m in self.members if m.is_leaving), None)
+            leaving = next((m for m in self.workers if m.is_leaving), None)
             if leaving is not None:
                 leaving.is_leaving = False
                 continue
@@ -159,38 +159,38 @@ class Crew:
     def _start(self) -> None:
         settings = self._settings
         assert settings is not None
-        taken = {member.index for member in self.members}
+        taken = {worker.index for worker in self.workers}
         index = next(number for number in range(len(taken) + 1) if number not in taken)
-        member = Member(index, WorkerClient(self._backend, settings(index)))
-        self.members.append(member)
+        worker = PooledWorker(index, WorkerClient(self._backend, settings(index)))
+        self.workers.append(worker)
         if self._settings is None:  # Another thread has closed it, and has not seen this one.
             self.close()
 
-    def least_busy(self) -> Member | None:
+    def least_busy(self) -> PooledWorker | None:
         """Return the worker with the least to do."""
-        staying = [member for member in self.members if not member.is_leaving]
-        return min(staying, key=lambda member: (member.pending, len(member.queue)), default=None)
+        staying = [worker for worker in self.workers if not worker.is_leaving]
+        return min(staying, key=lambda worker: (worker.pending, len(worker.queue)), default=None)
 
-    def take_from_busiest(self) -> Stretch | None:
+    def take_from_busiest(self) -> Span | None:
         """Take back what a worker has not begun: it is held up by an element before that.
 
         Not from one that goes on: it may have begun when it hears of it, and no function should
         run twice for an element.
         """
-        busiest = max(self.members, key=lambda member: len(member.queue), default=None)
+        busiest = max(self.workers, key=lambda worker: len(worker.queue), default=None)
         if busiest is None or len(busiest.queue) < 2:
             return None
-        stretch = busiest.queue[-1]
-        if stretch.received or time.perf_counter() - busiest.heard_at < _HELD_UP_S:
+        span = busiest.queue[-1]
+        if span.received or time.perf_counter() - busiest.heard_at < _HELD_UP_S:
             return None
         busiest.queue.pop()
-        busiest.connection.cancel(stretch.number)
-        return stretch
+        busiest.connection.cancel(span.number)
+        return span
 
     @property
     def _has_idle(self) -> bool:
         """Whether one has nothing to do while another has more than it is making."""
-        lengths = [len(member.queue) for member in self.members]
+        lengths = [len(worker.queue) for worker in self.workers]
         return bool(lengths) and min(lengths) == 0 and max(lengths) > 1
 
     # What the controller has to know.
@@ -205,14 +205,14 @@ class Crew:
 
     def note_full(self) -> None:
         """Note that there was no room for more elements."""
-        if any(not member.queue for member in self.members):
+        if any(not worker.queue for worker in self.workers):
             self._was_full = True
 
     def _observe(self, nbytes: int) -> None:
         if self._fixed is not None or self._since is None:
             return
         now = time.perf_counter()
-        if not all(member.is_set_up for member in self.members):
+        if not all(worker.is_set_up for worker in self.workers):
             # Until a new worker is there, nothing is to be seen of what it changes.
             self._open_window(now)
             return
@@ -221,7 +221,7 @@ class Crew:
             return
         if now - self._measured_at > _MEMORY_EVERY_S:
             self._measured_at = now
-            handles = [member.connection.handle for member in self.members]
+            handles = [worker.connection.handle for worker in self.workers]
             self._worker_bytes = sum(handle.memory_bytes() or 0 for handle in handles)
         seen = Observation(
             seconds, self._waited, self._given, self._was_full, nbytes, self._worker_bytes
@@ -234,42 +234,42 @@ class Crew:
 
     # Messages.
 
-    def ready(self, timeout_s: float) -> list[Member]:
+    def ready(self, timeout_s: float) -> list[PooledWorker]:
         """Return the workers from whom something has arrived."""
-        if not self.members:
+        if not self.workers:
             return []
-        by_handle = {id(member.connection.handle): member for member in self.members}
-        handles = [member.connection.handle for member in self.members]
+        by_handle = {id(worker.connection.handle): worker for worker in self.workers}
+        handles = [worker.connection.handle for worker in self.workers]
         return [by_handle[id(handle)] for handle in self._backend.wait(handles, timeout_s)]
 
-    def wait(self, head: Stretch | None) -> list[Member]:
+    def wait(self, head: Span | None) -> list[PooledWorker]:
         """Wait until something arrives, `head` if possible; return from whom."""
         since = time.perf_counter()
         found = self.ready(_NUDGE_AFTER_S)
         if not found:
-            for member in self.members:
-                if member.queue and member.queue[0] is head:
-                    member.connection.nudge()
+            for worker in self.workers:
+                if worker.queue and worker.queue[0] is head:
+                    worker.connection.nudge()
             watching = self._fixed is None and self._controller.is_watching
             idle = self._has_idle
             quiet_s = _LOOK_EVERY_S if watching else client.QUIET_S
             found = self.ready(_HELD_UP_S if idle else quiet_s)
-            for member in self.members if not found else ():
-                if member.queue and member.queue[0] is head:
-                    member.connection.note_quiet()
+            for worker in self.workers if not found else ():
+                if worker.queue and worker.queue[0] is head:
+                    worker.connection.note_quiet()
         self._waited += time.perf_counter() - since
         return found
 
     def cancel(self) -> None:
         """Have all workers forget what they were given."""
-        for member in self.members:
-            if member.queue:
-                member.queue.clear()
-                member.connection.cancel()
+        for worker in self.workers:
+            if worker.queue:
+                worker.queue.clear()
+                worker.connection.cancel()
 
-    def note_set_up(self, member: Member) -> None:
+    def note_set_up(self, worker: PooledWorker) -> None:
         """Note that a worker has started."""
-        member.is_set_up = True
+        worker.is_set_up = True
         self._early_deaths = 0
 
     # Ends.
@@ -279,32 +279,32 @@ class Crew:
 
         Those that have gone are among them.
         """
-        for member in self.members:
-            connection = member.connection
+        for worker in self.workers:
+            connection = worker.connection
             if connection.worker_pid is not None and connection.report is not None:
                 self._reports[connection.worker_pid] = connection.report
         return self._reports
 
-    def _remove(self, member: Member) -> list[Stretch]:
+    def _remove(self, worker: PooledWorker) -> list[Span]:
         self.reports()  # This one's is the last.
-        self.members.remove(member)
-        member.connection.close()
-        left = [stretch for stretch in member.queue if not stretch.is_complete]
-        member.queue.clear()
+        self.workers.remove(worker)
+        worker.connection.close()
+        left = [span for span in worker.queue if not span.is_complete]
+        worker.queue.clear()
         return left
 
-    def dismiss(self, member: Member) -> list[Stretch]:
+    def dismiss(self, worker: PooledWorker) -> list[Span]:
         """End a worker; return what it has not finished."""
-        return self._remove(member)
+        return self._remove(worker)
 
-    def bury(self, member: Member) -> list[Stretch]:
+    def bury(self, worker: PooledWorker) -> list[Span]:
         """Take note of a worker's death; return what it has not finished."""
         wait_if_exiting()  # Then all of them die, and that is no news.
-        connection = member.connection
+        connection = worker.connection
         ended, pid, begun = connection.exit(), connection.worker_pid, connection.begun
-        left = self._remove(member)
-        happened = f"Worker {member.index} (process {pid}) ended unexpectedly with {ended.reason}."
-        if not member.is_set_up:
+        left = self._remove(worker)
+        happened = f"Worker {worker.index} (process {pid}) ended unexpectedly with {ended.reason}."
+        if not worker.is_set_up:
             self._early_deaths += 1
             self._last_exit = ended.reason
             _log.warning("%s It was being started.", happened)
@@ -312,9 +312,9 @@ class Crew:
         if not left:
             _log.warning("%s It had nothing to do.", happened)
             return left
-        for stretch in left:
+        for span in left:
             # It may have died of any of them, because it reads ahead.
-            stretch.is_suspect = True
+            span.is_suspect = True
         first = left[0]
         place = first.start + first.received
         # A suspect span counts only against a worker that said that it has begun it. And nothing
@@ -345,6 +345,6 @@ class Crew:
         """End all workers, without waiting for them."""
         self._settings = None  # First: a worker that is just being started sees it afterwards.
         self.reports()
-        members, self.members = self.members, []
-        for member in members:
-            member.connection.close()
+        workers, self.workers = self.workers, []
+        for worker in workers:
+            worker.connection.close()

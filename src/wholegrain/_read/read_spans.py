@@ -1,4 +1,4 @@
-"""Several stretches of positions, read ahead as if they were one."""
+"""Several spans of positions, read ahead as if they were one."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from wholegrain._read.read_ahead import Read, ReadAhead
 _KEPT = 64
 
 
-class _Stretch(NamedTuple):
+class _Span(NamedTuple):
     """Positions in a row, and how many were read before them."""
 
     before: int
@@ -23,8 +23,8 @@ class _Stretch(NamedTuple):
         return self.before + self.stop - self.start
 
 
-class ReadStretches(Generic[T]):
-    """Reads stretches in the order in which they were announced, each up to its end.
+class ReadSpans(Generic[T]):
+    """Reads spans in the order in which they were announced, each up to its end.
 
     What is learned of the cost of reading, and the threads, stay from one to the next.
 
@@ -32,11 +32,11 @@ class ReadStretches(Generic[T]):
         read: Reads the elements from one position up to another.
         new_reader: Makes what reads ahead, from a function that reads and the positions from
             which and up to which to read.
-        start: The first position of the first stretch.
+        start: The first position of the first span.
         stop: The position behind its last.
     """
 
-    # Who asks for chunks looks at each of them: there are few of a stretch.
+    # Who asks for chunks looks at each of them: there are few of a span.
     unwatched, unseen_elements = False, 0
 
     def __init__(
@@ -48,11 +48,11 @@ class ReadStretches(Generic[T]):
     ) -> None:
         self._read = read
         # Threads look at these: replaced, never changed.
-        self._stretches: tuple[_Stretch, ...] = ()
-        self._coming: deque[_Stretch] = deque()
+        self._spans: tuple[_Span, ...] = ()
+        self._coming: deque[_Span] = deque()
         self._end = 0
         self._taken = 0
-        # What was read beyond the end of a stretch.
+        # What was read beyond the end of a span.
         self._rest: Sequence[T] = ()
         self._rest_end = 0
         self._append(start, stop)
@@ -60,13 +60,13 @@ class ReadStretches(Generic[T]):
         self._reader = new_reader(self._read_many, 0, self._end)
 
     def _append(self, start: int, stop: int) -> None:
-        stretch = _Stretch(self._end, start, stop)
-        kept = self._stretches
+        span = _Span(self._end, start, stop)
+        kept = self._spans
         if len(kept) > _KEPT:
             kept = tuple([one for one in kept if one.end > self._taken])
-        self._stretches = (*kept, stretch)
-        self._coming.append(stretch)
-        self._end = stretch.end
+        self._spans = (*kept, span)
+        self._coming.append(span)
+        self._end = span.end
 
     def announce(self, start: int, stop: int) -> None:
         """Say which positions will be read next."""
@@ -74,7 +74,7 @@ class ReadStretches(Generic[T]):
         self._reader.extend(self._end)
 
     def goes_on_at(self, start: int, stop: int) -> bool:
-        """Move on to the stretch announced next, if it is this one, and all before it was read."""
+        """Move on to the span announced next, if it is this one, and all before it was read."""
         coming = self._coming[0] if self._coming else None
         if coming is None or self._taken != self._current.end or coming[1:] != (start, stop):
             return False
@@ -82,7 +82,7 @@ class ReadStretches(Generic[T]):
         return True
 
     def next_chunk(self) -> tuple[int, Sequence[T]]:
-        """Return the position behind the next chunk of the current stretch, and the chunk."""
+        """Return the position behind the next chunk of the current span, and the chunk."""
         if self._taken == self._rest_end:
             self._rest_end, self._rest = self._reader.next_chunk()
         end = min(self._rest_end, self._current.end)
@@ -112,11 +112,11 @@ class ReadStretches(Generic[T]):
         return self._rest_end - self._taken + self._reader.ready_count
 
     def _read_many(self, first: int, last: int) -> Sequence[Any]:
-        """Read elements that may lie in several stretches."""
+        """Read elements that may lie in several spans."""
         parts = []
-        for stretch in self._stretches:
-            if stretch.before < last and stretch.end > first:
-                offset = stretch.start - stretch.before
-                start = max(first, stretch.before) + offset
-                parts.append(self._read(start, min(last, stretch.end) + offset))
+        for span in self._spans:
+            if span.before < last and span.end > first:
+                offset = span.start - span.before
+                start = max(first, span.before) + offset
+                parts.append(self._read(start, min(last, span.end) + offset))
         return joined(parts)

@@ -1,4 +1,4 @@
-"""What a worker runs that is given stretches of a pipeline, one after the other."""
+"""What a worker runs that is given spans of a pipeline, one after the other."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from wholegrain._graph.clocked import reading
 from wholegrain._graph.iterator import DatasetIterator, go_to_state_of
 from wholegrain._graph.nodes.read_ahead import PrefetchDatasetIterator, PrefetchIterDataset
 from wholegrain._read.read_ahead import Read, ReadAhead
-from wholegrain._read.read_stretches import ReadStretches
+from wholegrain._read.read_spans import ReadSpans
 from wholegrain._state.counting import CountedStates, read_until
 
 _LARGEST_CHUNK = 1024
 _REPORT_EVERY_S = 0.1
 
 
-class StretchReadIterDataset(PrefetchIterDataset[T]):
-    """A MapDataset of which stretches are read ahead, and nothing between them."""
+class SpanReadIterDataset(PrefetchIterDataset[T]):
+    """A MapDataset of which spans are read ahead, and nothing between them."""
 
     def open(self) -> DatasetIterator[T]:
-        return StretchReadIterator(self._parent, self._read_options, self._allow_nones)
+        return SpanReadIterator(self._parent, self._read_options, self._allow_nones)
 
 
-class StretchReadIterator(PrefetchDatasetIterator[T]):
-    """A position in a StretchReadIterDataset."""
+class SpanReadIterator(PrefetchDatasetIterator[T]):
+    """A position in a SpanReadIterDataset."""
 
-    stretch = (0, 0)
+    span = (0, 0)
     """From where to where elements are read ahead, after the next `set_state`."""
 
     is_suspect = False
@@ -43,13 +43,13 @@ class StretchReadIterator(PrefetchDatasetIterator[T]):
 
     _expected: deque[tuple[int, int]] | None = None
 
-    def expect(self, stretch: tuple[int, int]) -> None:
-        """Say which stretch comes after those that were announced before."""
+    def expect(self, span: tuple[int, int]) -> None:
+        """Say which span comes after those that were announced before."""
         self._expected = self._expected or deque()
-        self._expected.append(stretch)
+        self._expected.append(span)
         reader: Any = self._reader
         if reader is not None:
-            reader.announce(*stretch)
+            reader.announce(*span)
 
     def forget(self) -> None:
         """Take back what was announced."""
@@ -60,22 +60,22 @@ class StretchReadIterator(PrefetchDatasetIterator[T]):
         self._length = len(self._dataset)  # A source may have said that it ended before.
         self.has_missed = False
         if self.is_suspect:
-            self._stand_at(self.stretch[0])
+            self._stand_at(self.span[0])
             return
         expected = self._expected
-        if expected and self.stretch in expected:
+        if expected and self.span in expected:
             # What stands before it was taken back.
-            while expected.popleft() != self.stretch:
+            while expected.popleft() != self.span:
                 pass
         reader: Any = self._reader
-        if reader is not None and reader.goes_on_at(*self.stretch):
-            self._stand_at(self.stretch[0])
+        if reader is not None and reader.goes_on_at(*self.span):
+            self._stand_at(self.span[0])
         else:
             super().go_to(state)
 
     def _read_chunk(self, start: int) -> Sequence[T | None]:
-        # Beyond the stretch, where elements were missing, they are read one by one too.
-        if self.is_suspect or start >= self.stretch[1]:
+        # Beyond the span, where elements were missing, they are read one by one too.
+        if self.is_suspect or start >= self.span[1]:
             return reading(self._dataset, None)(start, start + 1)
         return super()._read_chunk(start)
 
@@ -100,19 +100,19 @@ class StretchReadIterator(PrefetchDatasetIterator[T]):
             )
 
         read = reading(self._dataset, self.observed)
-        reader: ReadStretches[T] = ReadStretches(read, read_ahead, start, self.stretch[1])
-        for stretch in self._expected or ():
-            reader.announce(*stretch)
+        reader: ReadSpans[T] = ReadSpans(read, read_ahead, start, self.span[1])
+        for span in self._expected or ():
+            reader.announce(*span)
         self._finalizer = weakref.finalize(self, reader.close)
         return reader
 
 
-class StretchOver(Exception):
+class SpanOver(Exception):
     """Tells the main process that what it knows of positions does not hold from here on."""
 
 
-class StretchIterator:
-    """The elements of a stretch. Its state to go to is the stretch: where, and how many.
+class SpanIterator:
+    """The elements of a span. Its state to go to is the span: where, and how many.
 
     Args:
         iterator: Of the whole pipeline.
@@ -123,7 +123,7 @@ class StretchIterator:
     def __init__(
         self,
         iterator: DatasetIterator[Any],
-        reader: StretchReadIterator[Any],
+        reader: SpanReadIterator[Any],
         states: CountedStates,
     ) -> None:
         self._iterator = iterator
@@ -150,7 +150,7 @@ class StretchIterator:
         except StopIteration:
             self._stop()
             self._has_ended = self._is_over = True
-            raise StretchOver from None
+            raise SpanOver from None
         except BaseException:
             self._made += 1
             if self._iterator.get_state() != self._states.after(self._start, self._made):
@@ -166,18 +166,18 @@ class StretchIterator:
         self._count = 0
 
     def _check_end(self) -> None:
-        """Raise if the state is not the one in which the next stretch starts."""
+        """Raise if the state is not the one in which the next span starts."""
         if self._count and self._iterator.get_state() != self._states.after(
             self._start, self._count
         ):
             self._stop()
             self._is_over = True
-            raise StretchOver
+            raise SpanOver
 
     def get_report(self) -> Any:
         """Return what was seen of the run; None if that was told just before.
 
-        A stretch takes some milliseconds, and at the end of each one it is asked for.
+        A span takes some milliseconds, and at the end of each one it is asked for.
         """
         now = time.perf_counter()
         if now < self._report_at:
@@ -198,7 +198,7 @@ class StretchIterator:
         self._start, self._count, self._is_last, self._reader.is_suspect = state
         self._made = 0
         self._has_ended = self._is_astray = self._is_over = False
-        self._reader.stretch = self._positions(state)
+        self._reader.span = self._positions(state)
         go_to_state_of(self._iterator, self._start)  # It was checked, or counted from such a one.
 
     def expect(self, state: Any) -> None:
@@ -213,7 +213,7 @@ class StretchIterator:
         return read_until(start), read_until(self._states.after(start, count))
 
 
-class FillingStretchIterator(StretchIterator):
+class FillingSpanIterator(SpanIterator):
     """The same, of a pipeline that can put its elements where the consumer will read them."""
 
     _iterator: Any
@@ -224,10 +224,8 @@ class FillingStretchIterator(StretchIterator):
         return self._make(functools.partial(self._iterator.next_into, empty))
 
 
-def reading_stretches(dataset: Any) -> Any:
-    """Return a pipeline over one MapDataset so that it reads stretches ahead, as it is told."""
+def reading_spans(dataset: Any) -> Any:
+    """Return a pipeline over one MapDataset so that it reads spans ahead, as it is told."""
     if type(dataset) is PrefetchIterDataset:
-        return StretchReadIterDataset(
-            dataset.parents[0], dataset._read_options, dataset._allow_nones
-        )
-    return dataset.with_parents([reading_stretches(dataset.parents[0])])
+        return SpanReadIterDataset(dataset.parents[0], dataset._read_options, dataset._allow_nones)
+    return dataset.with_parents([reading_spans(dataset.parents[0])])

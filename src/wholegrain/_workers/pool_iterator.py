@@ -1,12 +1,12 @@
-"""Stretches of a pipeline, dealt out to however many workers there are, and given in order.
+"""Spans of a pipeline, dealt out to however many workers there are, and given in order.
 
-    consumer: next()                 workers: each has a stretch in work, and the next in line
+    consumer: next()                 workers: each has a span in work, and the next in line
         |                                |
         |  takes the head's elements     |  who is done is given the next one, if there is room
         v                                v
     [ 0..63: all here ][ 64..127: in work ][ 128..191: all here ][ 192..255: in work ] ...
 
-A stretch is a state to go to and a number of elements. Who makes it changes nothing, so workers
+A span is a state to go to and a number of elements. Who makes it changes nothing, so workers
 can come, go and die: what one has not sent, another makes.
 
 Nothing runs in the background here: when the consumer comes for elements, what has arrived is
@@ -20,18 +20,18 @@ from collections import deque
 from typing import Any, Protocol, TypeVar
 
 from wholegrain._core.errors import take_no_place
-from wholegrain._read.ending import wait_if_exiting
+from wholegrain._read.shutdown import wait_if_exiting
 from wholegrain._workers import messages
 from wholegrain._workers.client import WorkerClient
-from wholegrain._workers.crew import Crew, Member, Stretch
 from wholegrain._workers.failures import unpack_error
 from wholegrain._workers.inbox import Current, Inbox, discard
 from wholegrain._workers.pickling import dumps
+from wholegrain._workers.pool import PooledWorker, Span, WorkerPool
 
 T = TypeVar("T")
 
-_STRETCH_S = 10e-3
-"""A stretch is made so long that it takes about so much time to make."""
+_SPAN_S = 10e-3
+"""A span is made so long that it takes about so much time to make."""
 
 _SMALLEST_DEPTH_S = 50e-3
 _LARGEST_DEPTH_S = 1.0
@@ -41,7 +41,7 @@ _ROOM_BYTES = 4 << 20
 _ROOM_ELEMENTS = 8192
 """So many may be ready for each worker, where they are small."""
 
-_LONGEST_STRETCH = 4096
+_LONGEST_SPAN = 4096
 _GROWTH = 4
 _PUMP_EVERY_S = 0.5e-3
 
@@ -56,7 +56,7 @@ class Positions(Protocol):
         """Return the state that many elements after `state`."""
 
 
-class StretchedIterator(Inbox[T]):
+class PoolIterator(Inbox[T]):
     """Gives the elements of a pipeline in order, made by workers that share it out.
 
     What a worker runs takes `(state, count, is_last, is_suspect)` for its state: where to start,
@@ -67,15 +67,17 @@ class StretchedIterator(Inbox[T]):
     `"is_over"`: whether an exception only says so.
 
     Args:
-        crew: The workers.
+        pool: The workers.
         positions: What state a number of elements leads to.
         state: Where to start.
         buffer_size: How many finished elements there should be for each worker.
     """
 
-    def __init__(self, crew: Crew, positions: Positions, state: Any, buffer_size: int) -> None:
+    def __init__(
+        self, pool: WorkerPool, positions: Positions, state: Any, buffer_size: int
+    ) -> None:
         super().__init__()
-        self._crew = crew
+        self._pool = pool
         self._positions = positions
         self._buffer_size = buffer_size
         # Measured: seconds and bytes of an element, and how long the consumer stays away.
@@ -89,15 +91,15 @@ class StretchedIterator(Inbox[T]):
         self._stand_at(state)
 
     def _stand_at(self, state: Any) -> None:
-        """Forget all stretches; what follows is counted from `state`."""
+        """Forget all spans; what follows is counted from `state`."""
         self._base = state
         self._length = self._positions.left(state)
         self._planned = 0
         self._has_planned_end = False
         self._ended = False
-        self._stretches: deque[Stretch] = deque()
-        self._orphans: deque[Stretch] = deque()
-        self._numbers: dict[int, Stretch] = {}
+        self._spans: deque[Span] = deque()
+        self._orphans: deque[Span] = deque()
+        self._numbers: dict[int, Span] = {}
         self._given = 0  # Before the current message.
         self._forget()
 
@@ -109,10 +111,10 @@ class StretchedIterator(Inbox[T]):
 
     @property
     def _has_workers(self) -> bool:
-        return bool(self._crew.members)
+        return bool(self._pool.workers)
 
     def _acknowledge(self, count: int) -> None:
-        """Do nothing: workers are told with the next stretch what was taken."""
+        """Do nothing: workers are told with the next span what was taken."""
 
     def _next_message(self) -> Current:
         """Move on to the next elements; return what `_current` is then."""
@@ -131,8 +133,8 @@ class StretchedIterator(Inbox[T]):
             if current is not None:
                 return current
 
-    def _next_arrived(self) -> Stretch:
-        """Wait until something has arrived for the first stretch; return that."""
+    def _next_arrived(self) -> Span:
+        """Wait until something has arrived for the first span; return that."""
         self._check_open()
         if self._ended:
             raise StopIteration
@@ -142,7 +144,7 @@ class StretchedIterator(Inbox[T]):
         if now - self._pumped_at > _PUMP_EVERY_S:
             self._pump()
         while True:
-            head = self._stretches[0] if self._stretches else None
+            head = self._spans[0] if self._spans else None
             if head is not None and head.arrived:
                 self._left_at = time.perf_counter()
                 return head
@@ -151,27 +153,27 @@ class StretchedIterator(Inbox[T]):
                 self._orphans.appendleft(head)
                 raise RuntimeError(death)
             if head is not None and head.is_complete:
-                self._numbers.pop(self._stretches.popleft().number)
+                self._numbers.pop(self._spans.popleft().number)
                 continue
             self._wait()
 
     def _take_over(
-        self, head: Stretch, connection: WorkerClient, kind: int, items: Any, marks: Any
+        self, head: Span, connection: WorkerClient, kind: int, items: Any, wire_states: Any
     ) -> Current | None:
         self._given += self._current[1]
         if kind == messages.ERROR:
             self._forget()
-            self._raise(head, items, marks)
+            self._raise(head, items, wire_states)
             return None
-        self._crew.note_given(len(items))
-        return self._hold(connection, kind, items, marks)
+        self._pool.note_given(len(items))
+        return self._hold(connection, kind, items, wire_states)
 
-    def _raise(self, head: Stretch, packed: bytes | None, mark: int | bytes) -> None:
+    def _raise(self, head: Span, packed: bytes | None, wire_state: int | bytes) -> None:
         """Raise what a worker raised in an element's place, or go where it says it is."""
-        if isinstance(mark, int):
+        if isinstance(wire_state, int):
             self._given += 1
         else:
-            found = pickle.loads(mark)
+            found = pickle.loads(wire_state)
             if found["has_ended"]:
                 self._go_on_from(found["state"])
                 self._ended = True
@@ -187,9 +189,9 @@ class StretchedIterator(Inbox[T]):
 
     def get_state(self) -> Any:
         """Return the state after the last element that was handed out."""
-        mark = self._marks[self._cursor - 1] if self._cursor else None
-        if isinstance(mark, bytes):
-            return pickle.loads(mark)["state"]
+        wire_state = self._wire_states[self._cursor - 1] if self._cursor else None
+        if isinstance(wire_state, bytes):
+            return pickle.loads(wire_state)["state"]
         count = self._given + self._cursor
         # Where nothing was made there is nothing to add, and states may have more in them.
         return self._positions.after(self._base, count) if count else self._base
@@ -200,13 +202,13 @@ class StretchedIterator(Inbox[T]):
 
     def _go_on_from(self, state: Any) -> None:
         self._discard_all()
-        self._crew.cancel()
+        self._pool.cancel()
         self._stand_at(state)
 
     def _discard_all(self) -> None:
         self._drop()
-        for stretch in self._stretches:
-            for connection, kind, items, _ in stretch.arrived:
+        for span in self._spans:
+            for connection, kind, items, _ in span.arrived:
                 discard(connection, kind, items)
 
     # Workers.
@@ -224,29 +226,29 @@ class StretchedIterator(Inbox[T]):
         with contextlib.suppress(Exception):  # It may have been interrupted at any point.
             self._base = self.get_state()
         self._closed = True
-        self._crew.close()
+        self._pool.close()
         self._stand_at(self._base)
 
     def _pump(self) -> None:
         """Take in what has arrived, and deal out what there is room for."""
-        for member in self._crew.ready(0):
-            self._receive(member)
+        for worker in self._pool.ready(0):
+            self._receive(worker)
         self._deal()
         self._pumped_at = time.perf_counter()
 
     def _wait(self) -> None:
         """Wait for something to arrive."""
         self._deal()
-        head = self._stretches[0] if self._stretches else None
-        for member in self._crew.wait(head):
-            self._receive(member)
+        head = self._spans[0] if self._spans else None
+        for worker in self._pool.wait(head):
+            self._receive(worker)
 
-    def _receive(self, member: Member) -> None:
-        connection = member.connection
-        member.heard_at = time.perf_counter()
+    def _receive(self, worker: PooledWorker) -> None:
+        connection = worker.connection
+        worker.heard_at = time.perf_counter()
         try:
             while (message := connection.receive_arrived()) is not None:
-                self._take(member, message)
+                self._take(worker, message)
                 if not connection.is_open:  # It was of no use.
                     return
         except EOFError:
@@ -254,70 +256,70 @@ class StretchedIterator(Inbox[T]):
                 wait_if_exiting()
                 self._closed = True
             self._check_open()
-            self._disown(self._crew.bury(member))
+            self._disown(self._pool.bury(worker))
         except BaseException:
             # Interrupted, perhaps in the middle of a message.
-            if connection.is_open and member in self._crew.members:
-                self._disown(self._crew.dismiss(member))
+            if connection.is_open and worker in self._pool.workers:
+                self._disown(self._pool.dismiss(worker))
             raise
         else:
-            if member.is_leaving and not member.queue:
-                self._crew.dismiss(member)
+            if worker.is_leaving and not worker.queue:
+                self._pool.dismiss(worker)
 
-    def _disown(self, stretches: list[Stretch]) -> None:
+    def _disown(self, spans: list[Span]) -> None:
         """Have others make what somebody has not made."""
-        for stretch in stretches:
-            if isinstance(stretch.last_mark, bytes):
+        for span in spans:
+            if isinstance(span.last_wire_state, bytes):
                 # How many are left does not follow from how many there are: go on from there.
-                stretch.arrived.append((stretch.source, messages.ERROR, None, stretch.last_mark))
-                stretch.received += 1
-            elif stretch.death is None:
-                self._orphans.append(stretch)
-        self._orphans = deque(sorted(self._orphans, key=lambda stretch: stretch.start))
+                span.arrived.append((span.source, messages.ERROR, None, span.last_wire_state))
+                span.received += 1
+            elif span.death is None:
+                self._orphans.append(span)
+        self._orphans = deque(sorted(self._orphans, key=lambda span: span.start))
 
-    def _take(self, member: Member, message: Any) -> None:
+    def _take(self, worker: PooledWorker, message: Any) -> None:
         """Put a message where it belongs."""
         kind, number = message[0], message[1]
-        stretch = self._numbers.get(number)
-        connection = member.connection
+        span = self._numbers.get(number)
+        connection = worker.connection
         if kind == messages.ERROR and message[4]:
-            self._give_up(member, message[2], is_old=bool(number) and stretch is None)
+            self._give_up(worker, message[2], is_old=bool(number) and span is None)
             return
-        if not member.is_set_up:
-            self._crew.note_set_up(member)
-        if stretch is None:  # From before the last call of `set_state`.
+        if not worker.is_set_up:
+            self._pool.note_set_up(worker)
+        if span is None:  # From before the last call of `set_state`.
             if kind == messages.RECORDS:
                 discard(connection, kind, message[3])
             return
         if kind == messages.END:
-            stretch.is_complete = True
-            member.finish(stretch)
-            if stretch.received:
-                self._learn_seconds(message[2] / stretch.received)
+            span.is_complete = True
+            worker.finish(span)
+            if span.received:
+                self._learn_seconds(message[2] / span.received)
             return
-        stretch.source = connection
-        stretch.made_by, stretch.made_by_pid = member.index, connection.worker_pid
+        span.source = connection
+        span.made_by, span.made_by_pid = worker.index, connection.worker_pid
         if kind == messages.ERROR:
-            _, _, packed, mark, _ = message
-            stretch.received += 1
-            stretch.last_mark = mark
-            is_over = isinstance(mark, bytes) and pickle.loads(mark)["is_over"]
-            stretch.arrived.append((connection, kind, None if is_over else packed, mark))
+            _, _, packed, wire_state, _ = message
+            span.received += 1
+            span.last_wire_state = wire_state
+            is_over = isinstance(wire_state, bytes) and pickle.loads(wire_state)["is_over"]
+            span.arrived.append((connection, kind, None if is_over else packed, wire_state))
             return
-        items, marks = message[3], message[4]
-        stretch.received += len(items)
-        stretch.last_mark = marks[-1]
-        stretch.arrived.append((connection, kind, items, marks))
+        items, wire_states = message[3], message[4]
+        span.received += len(items)
+        span.last_wire_state = wire_states[-1]
+        span.arrived.append((connection, kind, items, wire_states))
         nbytes = connection.nbytes_of(items[0], kind)
         self._nbytes = max(nbytes, self._nbytes + 0.2 * (nbytes - self._nbytes))
 
-    def _give_up(self, member: Member, packed: bytes, is_old: bool) -> None:
+    def _give_up(self, worker: PooledWorker, packed: bytes, is_old: bool) -> None:
         """Raise what a worker raised while it was being set up, or was to go to a state.
 
         Unless that was before the last call of `set_state`: the worker is of no use all the same.
         """
-        index, pid = member.index, member.connection.worker_pid
-        self._disown(self._crew.dismiss(member))
+        index, pid = worker.index, worker.connection.worker_pid
+        self._disown(self._pool.dismiss(worker))
         if is_old:
             return
         error = unpack_error(packed)
@@ -334,66 +336,66 @@ class StretchedIterator(Inbox[T]):
         """Return how many elements may be ready or on their way."""
         small = min(_ROOM_ELEMENTS, int(_ROOM_BYTES / max(1.0, self._nbytes)))
         each = max(2 * self._buffer_size + 1, small)
-        return each * self._crew.wanted * self._crew.room_factor
+        return each * self._pool.wanted * self._pool.room_factor
 
     def _deal(self) -> None:
         """Give the workers what there is room for."""
-        crew = self._crew
+        pool = self._pool
         outstanding = self._planned - self._given - self._cursor
-        crew.adjust(int(outstanding * self._nbytes))
+        pool.adjust(int(outstanding * self._nbytes))
         seconds = self._seconds
         depth_s = min(max(_SMALLEST_DEPTH_S, 2 * self._away_s), _LARGEST_DEPTH_S)
         while True:
-            member = crew.least_busy()
-            if member is None:
+            worker = pool.least_busy()
+            if worker is None:
                 return
-            if len(member.queue) > 1 and (seconds is None or member.pending * seconds >= depth_s):
+            if len(worker.queue) > 1 and (seconds is None or worker.pending * seconds >= depth_s):
                 return
-            stretch = self._orphans.popleft() if self._orphans else self._new_stretch()
-            if stretch is None and not member.queue:
-                stretch = self._reclaimed()
-            if stretch is None:
+            span = self._orphans.popleft() if self._orphans else self._new_span()
+            if span is None and not worker.queue:
+                span = self._reclaimed()
+            if span is None:
                 return
             state = self._base
-            done = stretch.start + stretch.received
+            done = span.start + span.received
             if done:
                 state = self._positions.after(state, done)
-            left = stretch.count - stretch.received
-            packed = dumps((state, left, stretch.is_last, stretch.is_suspect))
-            member.give(stretch, packed)
+            left = span.count - span.received
+            packed = dumps((state, left, span.is_last, span.is_suspect))
+            worker.give(span, packed)
 
-    def _reclaimed(self) -> Stretch | None:
+    def _reclaimed(self) -> Span | None:
         """Return what a worker has not come to, for one that has nothing to do."""
-        stretch = self._crew.take_from_busiest()
-        if stretch is not None:
+        span = self._pool.take_from_busiest()
+        if span is not None:
             # Under another number: if it was begun after all, that is not taken in.
-            del self._numbers[stretch.number]
-            self._number(stretch)
-        return stretch
+            del self._numbers[span.number]
+            self._number(span)
+        return span
 
-    def _number(self, stretch: Stretch) -> None:
-        stretch.number = self._next_number
+    def _number(self, span: Span) -> None:
+        span.number = self._next_number
         self._next_number += 1
-        self._numbers[stretch.number] = stretch
+        self._numbers[span.number] = span
 
-    def _new_stretch(self) -> Stretch | None:
+    def _new_span(self) -> Span | None:
         if self._has_planned_end:
             return None
         outstanding = self._planned - self._given - self._cursor
         room = self._room()
-        fitting = _LONGEST_STRETCH
+        fitting = _LONGEST_SPAN
         if self._seconds is not None:
-            fitting = max(1, int(_STRETCH_S / max(self._seconds, 1e-9)))
-            self._size = max(1, min(fitting, self._size * _GROWTH, _LONGEST_STRETCH))
-        size = max(1, min(self._size, room // (2 * self._crew.wanted)))
+            fitting = max(1, int(_SPAN_S / max(self._seconds, 1e-9)))
+            self._size = max(1, min(fitting, self._size * _GROWTH, _LONGEST_SPAN))
+        size = max(1, min(self._size, room // (2 * self._pool.wanted)))
         if outstanding and outstanding + size > room:
-            self._crew.note_full()
+            self._pool.note_full()
             return None
         size = min(size, self._length - self._planned)
-        stretch = Stretch(self._planned, size)
-        self._number(stretch)
+        span = Span(self._planned, size)
+        self._number(span)
         self._planned += size
         if self._planned >= self._length:
-            stretch.is_last = self._has_planned_end = True
-        self._stretches.append(stretch)
-        return stretch
+            span.is_last = self._has_planned_end = True
+        self._spans.append(span)
+        return span
