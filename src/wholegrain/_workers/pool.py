@@ -1,4 +1,4 @@
-"""The workers that a pipeline is dealt out to: who is there, and what each of them has to do."""
+"""A pool of workers for `num_workers="auto"`, with a queue of spans for each worker."""
 
 import logging
 import time
@@ -24,53 +24,53 @@ _MEMORY_EVERY_S = 0.5
 
 @dataclass(slots=True, eq=False)
 class Span:
-    """Some elements in a row that one worker makes.
+    """A contiguous range of elements given to one worker.
 
     Args:
-        start: How many elements come before it.
-        count: How many elements it has.
+        start: How many elements come before the span.
+        count: How many elements the span has.
     """
 
     start: int
     count: int
-    number: int = 0  # What its messages are known by.
+    number: int = 0  # The generation of its messages.
     is_last: bool = False
     is_complete: bool = False
-    # What has arrived and was not handed out: from whom, its kind, the elements, the states.
+    # Messages not handed out yet: the client, the kind, the elements, the wire states.
     arrived: deque[tuple[Any, int, Any, Any]] = field(default_factory=deque)
     received: int = 0
     last_wire_state: int | bytes | None = None
     source: WorkerClient | None = None
     made_by: int = -1
     made_by_pid: int | None = None
-    is_suspect: bool = False  # Whether somebody died who had it to make.
-    losses: int = 0  # How often it is not known how somebody died who made it.
-    died_at: int = -1  # The place at which somebody died who made it.
-    death: str | None = None  # What to say of the second one who died there.
+    is_suspect: bool = False  # Whether a worker died while this span was in its queue.
+    losses: int = 0  # How many deaths at its next element had another or an unknown cause.
+    died_at: int = -1  # The position at which a worker died, if the death counts against it.
+    death: str | None = None  # The error message once a second worker has died there.
 
 
 _HELD_UP_S = 0.2
-"""A worker that sends nothing for so long is held up by one slow element."""
+"""A worker that sends nothing for this long is considered to be held up by one slow element."""
 
 
 @dataclass(slots=True, eq=False)
 class PooledWorker:
-    """A worker, and the spans it was given and has not finished, in order."""
+    """A worker and the queue of its unfinished spans, in order."""
 
     index: int
     connection: WorkerClient
     queue: deque[Span] = field(default_factory=deque)
     is_leaving: bool = False
     is_set_up: bool = False
-    heard_at: float = 0.0  # When it last sent something, or got something to do.
+    heard_at: float = 0.0  # When it last sent a message, or received a span while idle.
 
     @property
     def pending(self) -> int:
-        """How many elements it still has to make."""
+        """How many elements of its queue it has not sent yet."""
         return sum([span.count - span.received for span in self.queue])
 
     def give(self, span: Span, state: bytes) -> None:
-        """Have it make a span, or what is left of one."""
+        """Assign a span, or the rest of one, to the worker."""
         singly = SINGLY_AFTER_DEATH if span.is_suspect else 0
         self.connection.assign(span.number, state, singly)
         if not self.queue:
@@ -78,18 +78,18 @@ class PooledWorker:
         self.queue.append(span)
 
     def finish(self, span: Span) -> None:
-        """Note that a span is complete."""
+        """Remove a complete span from the queue."""
         if span in self.queue:
             self.queue.remove(span)
 
 
 class WorkerPool:
-    """Workers that come and go.
+    """Workers whose number changes while they run.
 
     Args:
-        settings: Returns what worker `index` needs to start; called once for each.
-        controller: Says how many there should be.
-        backend: What starts them.
+        settings: Returns the spec of worker `index`; called once for each worker.
+        controller: Decides how many workers there should be.
+        backend: Starts the workers.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class WorkerPool:
         self._worker_bytes = 0
         self._measured_at = 0.0
 
-    # How many.
+    # The number of workers.
 
     @property
     def wanted(self) -> int:
@@ -120,18 +120,18 @@ class WorkerPool:
 
     @property
     def room_factor(self) -> int:
-        """How many times as many elements as at first may be held ready."""
+        """The factor by which the initial size of the buffer has grown."""
         return self._controller.room
 
     def fix(self, count: int | None) -> None:
-        """Have that many workers from now on; None to find out again what is best."""
+        """Use exactly `count` workers from now on; None lets the controller decide again."""
         self._fixed = count
 
     def adjust(self, nbytes: int) -> None:
-        """Start workers that are missing, and let go of those that are too many.
+        """Start missing workers, and dismiss surplus ones once their queues are empty.
 
         Args:
-            nbytes: How much memory the elements take that are ready or on their way.
+            nbytes: How many bytes the elements occupy that are ready or being made.
         """
         self._observe(nbytes)
         if self._early_deaths >= _MOST_EARLY_DEATHS:
@@ -163,19 +163,19 @@ class WorkerPool:
         index = next(number for number in range(len(taken) + 1) if number not in taken)
         worker = PooledWorker(index, WorkerClient(self._backend, settings(index)))
         self.workers.append(worker)
-        if self._settings is None:  # Another thread has closed it, and has not seen this one.
+        if self._settings is None:  # Another thread closed the pool before it saw this worker.
             self.close()
 
     def least_busy(self) -> PooledWorker | None:
-        """Return the worker with the least to do."""
+        """Return the worker with the fewest pending elements."""
         staying = [worker for worker in self.workers if not worker.is_leaving]
         return min(staying, key=lambda worker: (worker.pending, len(worker.queue)), default=None)
 
     def take_from_busiest(self) -> Span | None:
-        """Take back what a worker has not begun: it is held up by an element before that.
+        """Steal the last span of the longest queue, if its worker is held up by an earlier element.
 
-        Not from one that goes on: it may have begun when it hears of it, and no function should
-        run twice for an element.
+        A worker that makes progress keeps its spans. It might begin the stolen span before the
+        cancellation arrives, and no function should run twice for an element.
         """
         busiest = max(self.workers, key=lambda worker: len(worker.queue), default=None)
         if busiest is None or len(busiest.queue) < 2:
@@ -189,22 +189,22 @@ class WorkerPool:
 
     @property
     def _has_idle(self) -> bool:
-        """Whether one has nothing to do while another has more than it is making."""
+        """Whether one worker is idle while another has spans waiting in its queue."""
         lengths = [len(worker.queue) for worker in self.workers]
         return bool(lengths) and min(lengths) == 0 and max(lengths) > 1
 
-    # What the controller has to know.
+    # Measurements for the controller.
 
     def note_given(self, count: int) -> None:
-        """Note that elements are handed out."""
+        """Record that elements are handed out."""
         if self._since is None:
-            # What comes before the first is the start, which says nothing.
+            # The time before the first element is start-up, which says nothing about the rate.
             self._open_window(time.perf_counter())
         else:
             self._given += count
 
     def note_full(self) -> None:
-        """Note that there was no room for more elements."""
+        """Record that the buffer had no room for another span."""
         if any(not worker.queue for worker in self.workers):
             self._was_full = True
 
@@ -213,7 +213,7 @@ class WorkerPool:
             return
         now = time.perf_counter()
         if not all(worker.is_set_up for worker in self.workers):
-            # Until a new worker is there, nothing is to be seen of what it changes.
+            # The effect of a new worker cannot be measured before it has started.
             self._open_window(now)
             return
         seconds = now - self._since
@@ -235,7 +235,7 @@ class WorkerPool:
     # Messages.
 
     def ready(self, timeout_s: float) -> list[PooledWorker]:
-        """Return the workers from whom something has arrived."""
+        """Return the workers that have sent something or died."""
         if not self.workers:
             return []
         by_handle = {id(worker.connection.handle): worker for worker in self.workers}
@@ -243,7 +243,10 @@ class WorkerPool:
         return [by_handle[id(handle)] for handle in self._backend.wait(handles, timeout_s)]
 
     def wait(self, head: Span | None) -> list[PooledWorker]:
-        """Wait until something arrives, `head` if possible; return from whom."""
+        """Wait until a message arrives; return the workers that sent one.
+
+        The worker that makes `head` is nudged, because the consumer needs that span next.
+        """
         since = time.perf_counter()
         found = self.ready(_NUDGE_AFTER_S)
         if not found:
@@ -261,24 +264,21 @@ class WorkerPool:
         return found
 
     def cancel(self) -> None:
-        """Have all workers forget what they were given."""
+        """Cancel all spans of all workers."""
         for worker in self.workers:
             if worker.queue:
                 worker.queue.clear()
                 worker.connection.cancel()
 
     def note_set_up(self, worker: PooledWorker) -> None:
-        """Note that a worker has started."""
+        """Record that a worker has started."""
         worker.is_set_up = True
         self._early_deaths = 0
 
-    # Ends.
+    # How workers end.
 
     def reports(self) -> dict[int, Any]:
-        """Return what workers last said of themselves, by the numbers of their processes.
-
-        Those that have gone are among them.
-        """
+        """Return the last report of each worker by process id, including ended workers."""
         for worker in self.workers:
             connection = worker.connection
             if connection.worker_pid is not None and connection.report is not None:
@@ -286,7 +286,7 @@ class WorkerPool:
         return self._reports
 
     def _remove(self, worker: PooledWorker) -> list[Span]:
-        self.reports()  # This one's is the last.
+        self.reports()  # Keep the last report of this worker.
         self.workers.remove(worker)
         worker.connection.close()
         left = [span for span in worker.queue if not span.is_complete]
@@ -294,12 +294,15 @@ class WorkerPool:
         return left
 
     def dismiss(self, worker: PooledWorker) -> list[Span]:
-        """End a worker; return what it has not finished."""
+        """End a worker; return its unfinished spans."""
         return self._remove(worker)
 
     def bury(self, worker: PooledWorker) -> list[Span]:
-        """Take note of a worker's death; return what it has not finished."""
-        wait_if_exiting()  # Then all of them die, and that is no news.
+        """Handle a worker's death; return its unfinished spans.
+
+        If two workers have died at the same element, its span carries the error in `death`.
+        """
+        wait_if_exiting()  # During interpreter shutdown, workers are expected to disappear.
         connection = worker.connection
         ended, pid, begun = connection.exit(), connection.worker_pid, connection.begun
         left = self._remove(worker)
@@ -313,37 +316,37 @@ class WorkerPool:
             _log.warning("%s It had nothing to do.", happened)
             return left
         for span in left:
-            # It may have died of any of them, because it reads ahead.
+            # Any of them may be the cause, because the worker reads ahead.
             span.is_suspect = True
         first = left[0]
-        place = first.start + first.received
-        # A suspect span counts only against a worker that said that it has begun it. And nothing
-        # counts if the process that starts workers died, and all workers with it.
-        is_blameless = ended.is_blameless or (first.died_at == place and begun != first.number)
+        position = first.start + first.received
+        # A second death counts against the element only if the worker reported that it had begun
+        # it. No death counts if the fork server died, because all workers die with it.
+        is_blameless = ended.is_blameless or (first.died_at == position and begun != first.number)
         if is_blameless:
             first.losses += 1
             is_blameless = first.losses <= MOST_LOSSES
-        if is_blameless or first.died_at != place:
+        if is_blameless or first.died_at != position:
             if not is_blameless:
-                first.died_at = place
+                first.died_at = position
             _log.warning(
                 "%s Another process goes on with element %d.%s",
                 happened,
-                place,
+                position,
                 f"\n{ended.report}" if ended.report else "",
             )
             return left
         first.died_at = -1
         first.death = death_text(
             ended,
-            f"Two workers ended while making the same element: element {place} (counted from 0 at"
-            " the start, or at the last restored state).",
+            f"Two workers ended while making the same element: element {position} (counted from 0"
+            " at the start, or at the last restored state).",
         )
         return left
 
     def close(self) -> None:
-        """End all workers, without waiting for them."""
-        self._settings = None  # First: a worker that is just being started sees it afterwards.
+        """End all workers without waiting for them."""
+        self._settings = None  # First, so that `_start` in another thread sees it afterwards.
         self.reports()
         workers, self.workers = self.workers, []
         for worker in workers:

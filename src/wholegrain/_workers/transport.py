@@ -18,9 +18,9 @@ import numpy as np
 from wholegrain._workers.layout import (
     Array,
     Bytes,
+    Location,
     Packing,
     Parts,
-    Place,
     Rebuilder,
     aligned,
     count_arrays,
@@ -79,7 +79,7 @@ class Encoder:
         self._slots: list[tuple[SlotId, Bytes]] = []
         self._filled = 0
         self._usual_size = 0
-        self._placed: dict[int, tuple[Array, Place]] = {}
+        self._placed: dict[int, tuple[Array, Location]] = {}
 
     @property
     def _arena(self) -> Arena:
@@ -216,8 +216,8 @@ class Encoder:
             behind = len(key) - count - 1
             parts, noted = key[:behind], key[behind:-1]
         offsets = iter(packing.offsets)
-        places = tuple([place or (len(self._slots), next(offsets)) for place in noted])
-        self.new_layouts.append((packing.number, dumps((parts, places))))
+        locations = tuple([place or (len(self._slots), next(offsets)) for place in noted])
+        self.new_layouts.append((packing.number, dumps((parts, locations))))
         self._packings[key] = packing
         return packing
 
