@@ -1,16 +1,16 @@
-"""Spans of a pipeline, dealt out to however many workers there are, and given in order.
+"""Spans of a pipeline, assigned to a variable number of workers and returned in order.
 
-    consumer: next()                 workers: each has a span in work, and the next in line
+    consumer: next()                 workers: each makes one span and has the next in its queue
         |                                |
-        |  takes the head's elements     |  who is done is given the next one, if there is room
+        |  takes elements of the head    |  an idle worker gets the next span, if there is room
         v                                v
-    [ 0..63: all here ][ 64..127: in work ][ 128..191: all here ][ 192..255: in work ] ...
+    [ 0..63: complete ][ 64..127: running ][ 128..191: complete ][ 192..255: running ] ...
 
-A span is a state to go to and a number of elements. Who makes it changes nothing, so workers
-can come, go and die: what one has not sent, another makes.
+A span is a state to start from and a number of elements. The result does not depend on which worker
+makes it, so workers can be added, removed and lost: another worker makes what one has not sent.
 
-Nothing runs in the background here: when the consumer comes for elements, what has arrived is
-taken in, and workers are given as much as keeps them busy until it comes again.
+No thread runs in the background here. When the consumer asks for elements, it receives the messages
+that have arrived, and assigns enough spans to keep the workers busy until it asks again.
 """
 
 import contextlib
@@ -31,15 +31,15 @@ from wholegrain._workers.pool import PooledWorker, Span, WorkerPool
 T = TypeVar("T")
 
 _SPAN_S = 10e-3
-"""A span is made so long that it takes about so much time to make."""
+"""The time that a worker should take for a span."""
 
 _SMALLEST_DEPTH_S = 50e-3
 _LARGEST_DEPTH_S = 1.0
-"""Workers are given work for at least, and for at most, so much time."""
+"""Bounds of how much time the spans in a worker's queue should take."""
 
 _ROOM_BYTES = 4 << 20
 _ROOM_ELEMENTS = 8192
-"""So many may be ready for each worker, where they are small."""
+"""How many bytes and elements may be ready for each worker if elements are small."""
 
 _LONGEST_SPAN = 4096
 _GROWTH = 4
@@ -47,30 +47,31 @@ _PUMP_EVERY_S = 0.5e-3
 
 
 class Positions(Protocol):
-    """States by arithmetic."""
+    """Computes states by arithmetic."""
 
     def left(self, state: Any, /) -> int:
         """Return how many elements follow after `state`."""
 
     def after(self, state: Any, count: int, /) -> Any:
-        """Return the state that many elements after `state`."""
+        """Return the state `count` elements after `state`."""
 
 
 class PoolIterator(Inbox[T]):
-    """Gives the elements of a pipeline in order, made by workers that share it out.
+    """Returns the elements of a pipeline in order, made in spans by a pool of workers.
 
-    What a worker runs takes `(state, count, is_last, is_suspect)` for its state: where to start,
-    how many elements to make, whether to go on to the end and tell the state there, and whether
-    to make one after the other, since one of them may kill it. Its own states are
-    `{"next_index": made}` as long as positions follow from that number. Then, or at the end of
-    the data, they have `"state"`: where it stands, `"has_ended"`: whether that is the end, and
-    `"is_over"`: whether an exception only says so.
+    The iterator in a worker takes `(state, count, is_last, is_suspect)` as its state: where the
+    span starts, how many elements it has, whether to continue to the end of the data and report
+    the state there, and whether to read one element at a time because one may kill the worker. It
+    returns `{"next_index": made}` as its own state while positions follow from that number. When
+    they no longer do, or at the end of the data, its state has the keys `"state"` (the pipeline's
+    state), `"has_ended"` (whether this is the end) and `"is_over"` (whether the exception with it
+    only carries this information).
 
     Args:
         pool: The workers.
-        positions: What state a number of elements leads to.
-        state: Where to start.
-        buffer_size: How many finished elements there should be for each worker.
+        positions: Computes the state after a number of elements.
+        state: The state to start from.
+        buffer_size: How many finished elements should be ready for each worker.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class PoolIterator(Inbox[T]):
         self._pool = pool
         self._positions = positions
         self._buffer_size = buffer_size
-        # Measured: seconds and bytes of an element, and how long the consumer stays away.
+        # Measured: seconds and bytes per element, and the time between two calls of the consumer.
         self._seconds: float | None = None
         self._nbytes = 1.0
         self._away_s = 0.0
@@ -91,7 +92,7 @@ class PoolIterator(Inbox[T]):
         self._stand_at(state)
 
     def _stand_at(self, state: Any) -> None:
-        """Forget all spans; what follows is counted from `state`."""
+        """Forget all spans, and count elements from `state`."""
         self._base = state
         self._length = self._positions.left(state)
         self._planned = 0
@@ -100,7 +101,7 @@ class PoolIterator(Inbox[T]):
         self._spans: deque[Span] = deque()
         self._orphans: deque[Span] = deque()
         self._numbers: dict[int, Span] = {}
-        self._given = 0  # Before the current message.
+        self._given = 0  # Elements before the current message.
         self._forget()
 
     # Elements.
@@ -114,16 +115,16 @@ class PoolIterator(Inbox[T]):
         return bool(self._pool.workers)
 
     def _acknowledge(self, count: int) -> None:
-        """Do nothing: workers are told with the next span what was taken."""
+        """Do nothing: acknowledgements are sent with the next span."""
 
     def _next_message(self) -> Current:
-        """Move on to the next elements; return what `_current` is then."""
+        """Wait for the next message in order; return the new value of `_current`."""
         while True:
             try:
                 head = self._next_arrived()
                 arrived = head.arrived.popleft()
             except Exception as error:
-                self._check_open()  # Another thread may have closed it in the middle.
+                self._check_open()  # Another thread may have called `close` meanwhile.
                 take_no_place(error)
                 raise
             current = self._take_over(head, *arrived)
@@ -134,7 +135,7 @@ class PoolIterator(Inbox[T]):
                 return current
 
     def _next_arrived(self) -> Span:
-        """Wait until something has arrived for the first span; return that."""
+        """Wait until a message has arrived for the first span; return the span."""
         self._check_open()
         if self._ended:
             raise StopIteration
@@ -169,7 +170,7 @@ class PoolIterator(Inbox[T]):
         return self._hold(connection, kind, items, wire_states)
 
     def _raise(self, head: Span, packed: bytes | None, wire_state: int | bytes) -> None:
-        """Raise what a worker raised in an element's place, or go where it says it is."""
+        """Raise a worker's exception, or continue from the state that it reports."""
         if isinstance(wire_state, int):
             self._given += 1
         else:
@@ -193,11 +194,11 @@ class PoolIterator(Inbox[T]):
         if isinstance(wire_state, bytes):
             return pickle.loads(wire_state)["state"]
         count = self._given + self._cursor
-        # Where nothing was made there is nothing to add, and states may have more in them.
+        # Return the given state unchanged before the first element: it may have additional keys.
         return self._positions.after(self._base, count) if count else self._base
 
     def set_state(self, state: Any) -> None:
-        """Go on from `state`. Workers keep running."""
+        """Continue from `state`. Workers keep running."""
         self._go_on_from(state)
 
     def _go_on_from(self, state: Any) -> None:
@@ -214,13 +215,13 @@ class PoolIterator(Inbox[T]):
     # Workers.
 
     def start(self) -> None:
-        """Have the workers begin before the first element is asked for."""
+        """Let the workers begin before the first `next`."""
         self._check_open()
         if not self._ended:
             self._pump()
 
     def close(self) -> None:
-        """End the workers, without waiting for them. Can be called more than once."""
+        """End the workers without waiting for them. Can be called more than once."""
         if self._closed:
             return
         with contextlib.suppress(Exception):  # It may have been interrupted at any point.
@@ -230,14 +231,14 @@ class PoolIterator(Inbox[T]):
         self._stand_at(self._base)
 
     def _pump(self) -> None:
-        """Take in what has arrived, and deal out what there is room for."""
+        """Receive the messages that have arrived, and assign new spans."""
         for worker in self._pool.ready(0):
             self._receive(worker)
         self._deal()
         self._pumped_at = time.perf_counter()
 
     def _wait(self) -> None:
-        """Wait for something to arrive."""
+        """Wait for a message."""
         self._deal()
         head = self._spans[0] if self._spans else None
         for worker in self._pool.wait(head):
@@ -249,7 +250,7 @@ class PoolIterator(Inbox[T]):
         try:
             while (message := connection.receive_arrived()) is not None:
                 self._take(worker, message)
-                if not connection.is_open:  # It was of no use.
+                if not connection.is_open:  # `_give_up` has dismissed the worker.
                     return
         except EOFError:
             if not connection.is_open:
@@ -267,10 +268,10 @@ class PoolIterator(Inbox[T]):
                 self._pool.dismiss(worker)
 
     def _disown(self, spans: list[Span]) -> None:
-        """Have others make what somebody has not made."""
+        """Queue the unfinished spans of a worker for other workers."""
         for span in spans:
             if isinstance(span.last_wire_state, bytes):
-                # How many are left does not follow from how many there are: go on from there.
+                # The number of remaining elements is unknown, so continue from the last state.
                 span.arrived.append((span.source, messages.ERROR, None, span.last_wire_state))
                 span.received += 1
             elif span.death is None:
@@ -278,7 +279,7 @@ class PoolIterator(Inbox[T]):
         self._orphans = deque(sorted(self._orphans, key=lambda span: span.start))
 
     def _take(self, worker: PooledWorker, message: Any) -> None:
-        """Put a message where it belongs."""
+        """Add a message to its span."""
         kind, number = message[0], message[1]
         span = self._numbers.get(number)
         connection = worker.connection
@@ -287,7 +288,7 @@ class PoolIterator(Inbox[T]):
             return
         if not worker.is_set_up:
             self._pool.note_set_up(worker)
-        if span is None:  # From before the last call of `set_state`.
+        if span is None:  # Sent before the last call of `set_state`.
             if kind == messages.RECORDS:
                 discard(connection, kind, message[3])
             return
@@ -314,9 +315,9 @@ class PoolIterator(Inbox[T]):
         self._nbytes = max(nbytes, self._nbytes + 0.2 * (nbytes - self._nbytes))
 
     def _give_up(self, worker: PooledWorker, packed: bytes, is_old: bool) -> None:
-        """Raise what a worker raised while it was being set up, or was to go to a state.
+        """Dismiss a worker that failed to start or to go to a state, and raise its exception.
 
-        Unless that was before the last call of `set_state`: the worker is of no use all the same.
+        The exception is ignored if it happened before the last call of `set_state`.
         """
         index, pid = worker.index, worker.connection.worker_pid
         self._disown(self._pool.dismiss(worker))
@@ -326,20 +327,20 @@ class PoolIterator(Inbox[T]):
         error.add_note(f"Worker {index} (process {pid}) raised this while it was being set up.")
         raise error
 
-    # Dealing out.
+    # Assigning spans.
 
     def _learn_seconds(self, seconds: float) -> None:
         known = self._seconds
         self._seconds = seconds if known is None else known + 0.3 * (seconds - known)
 
     def _room(self) -> int:
-        """Return how many elements may be ready or on their way."""
+        """Return how many elements may be ready or being made."""
         small = min(_ROOM_ELEMENTS, int(_ROOM_BYTES / max(1.0, self._nbytes)))
         each = max(2 * self._buffer_size + 1, small)
         return each * self._pool.wanted * self._pool.room_factor
 
     def _deal(self) -> None:
-        """Give the workers what there is room for."""
+        """Assign spans to the least busy workers while there is room."""
         pool = self._pool
         outstanding = self._planned - self._given - self._cursor
         pool.adjust(int(outstanding * self._nbytes))
@@ -365,10 +366,10 @@ class PoolIterator(Inbox[T]):
             worker.give(span, packed)
 
     def _reclaimed(self) -> Span | None:
-        """Return what a worker has not come to, for one that has nothing to do."""
+        """Steal a span that a held-up worker has not begun, for an idle worker."""
         span = self._pool.take_from_busiest()
         if span is not None:
-            # Under another number: if it was begun after all, that is not taken in.
+            # With a new number, elements that the other worker may still send are ignored.
             del self._numbers[span.number]
             self._number(span)
         return span
