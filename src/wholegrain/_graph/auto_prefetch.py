@@ -1,4 +1,4 @@
-"""A pipeline in as many worker processes as help, with the elements and states of none."""
+"""`num_workers="auto"`: an adaptive number of workers that changes neither elements nor states."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ InitFn = Callable[[int, int], None]
 
 
 class Caps(NamedTuple):
-    """What workers may take.
+    """Limits for workers.
 
     Args:
-        max_workers: How many there may be; None for as many as there are processors to use.
-        max_memory_bytes: What they and the elements that are ready may take; None for half of
-            the memory that is available when the first one starts.
-        buffer_size: How many elements should be ready for each; None to find out.
+        max_workers: The largest number of workers; None for the number of available CPUs.
+        max_memory_bytes: The memory that workers and buffered elements may use; None for half of
+            the memory that is available when the first worker starts.
+        buffer_size: How many elements should be ready for each worker; None to adapt it.
     """
 
     max_workers: int | None
@@ -57,7 +57,7 @@ class Caps(NamedTuple):
 
 
 class AutoPrefetchIterDataset(OneParentIterNode[T]):
-    """The parent, made by worker processes whose number is found out while they run."""
+    """The parent's elements, made by worker processes whose number is adapted while they run."""
 
     keeps_size = True
     runs_ahead = WORKERS
@@ -86,8 +86,8 @@ class AutoPrefetchIterDataset(OneParentIterNode[T]):
 
     def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
         raise ValueError(
-            "A pipeline that already runs in several workers cannot be dealt out once more. Use"
-            " one prefetch with all the workers."
+            "A pipeline that already runs in several workers cannot be split among workers again."
+            " Use one prefetch with all the workers."
         )
 
     def _label(self) -> str:
@@ -104,14 +104,14 @@ class AutoPrefetchIterDataset(OneParentIterNode[T]):
 
 
 class AutoPrefetchIterator(StageIterator[T]):
-    """A position in a pipeline that worker processes run, as if it ran here.
+    """An iterator over a pipeline in worker processes, with the states of the pipeline itself.
 
     Args:
         dataset: The pipeline.
-        context: The run that it is part of.
-        caps: What workers may take.
-        worker_init_fn: Called once in each.
-        backend: What starts them; see `MultiprocessingOptions`.
+        context: The context of its run.
+        caps: Limits for workers.
+        worker_init_fn: Called once in each worker.
+        backend: Starts the workers; see `MultiprocessingOptions`.
     """
 
     def __init__(
@@ -128,10 +128,10 @@ class AutoPrefetchIterator(StageIterator[T]):
         self._context = context
         self._worker_init_fn = worker_init_fn
         self._states = CountedStates(dataset)
-        # The same pipeline in this process, to ask about positions. It reads nothing.
+        # The same pipeline in this process, to compute positions. It reads no elements.
         with run.entered(context.but(watch=None)):
             self._here: DatasetIterator[T] = dataset.__iter__()
-        self._state = self._here.get_state()  # Until there are workers.
+        self._state = self._here.get_state()  # Only used before the workers start.
         self._dataset = dataset
         self._pooled: PoolIterator[T] | None = None
         self._pool: WorkerPool | None = None
@@ -146,7 +146,7 @@ class AutoPrefetchIterator(StageIterator[T]):
                     return next(self._start())
             return next(pooled)
         except Exception:
-            wait_if_exiting()  # Sockets are closed in the middle of anything.
+            wait_if_exiting()  # Sockets may be closed at any point during shutdown.
             raise
 
     def _check_open(self) -> None:
@@ -157,7 +157,7 @@ class AutoPrefetchIterator(StageIterator[T]):
         self._check_open()
         backend = resolve(self._backend)
         backend.prepare(modules_of(self._dataset))
-        # The rest is imported while what launches workers starts.
+        # The rest is imported while the fork server starts.
         from wholegrain._read import machine
         from wholegrain._read.controller import Controller
         from wholegrain._workers.pool import WorkerPool
@@ -180,7 +180,7 @@ class AutoPrefetchIterator(StageIterator[T]):
         try:
             self._check_open()
         except ValueError:
-            pooled.close()  # Another thread has closed this iterator, and has not seen it.
+            pooled.close()  # Another thread called `close` before it could see the workers.
             raise
         return pooled
 
@@ -202,9 +202,9 @@ class AutoPrefetchIterator(StageIterator[T]):
         return self._worker_count or 1
 
     def set_worker_count(self, count: int | None) -> None:
-        """Have that many workers from the next element on; None to let their number be found.
+        """Use `count` workers from the next element on; None adapts their number again.
 
-        The elements, their order and the states stay what they are.
+        The elements, their order and the states do not change.
         """
         if count is not None and count < 1:
             raise ValueError(f"There has to be at least one worker, but got {count}.")
@@ -222,7 +222,7 @@ class AutoPrefetchIterator(StageIterator[T]):
     def go_to(self, state: State) -> None:
         self._check_open()
         state = _without_workers(state)
-        # As the pipeline itself would have it, whatever else a checkpoint made of its numbers.
+        # Normalise the state: checkpoint libraries may have changed the types of its numbers.
         go_to_state_of(self._here, state)
         state = self._here.get_state()
         if self._pooled is None:
@@ -242,7 +242,7 @@ class AutoPrefetchIterator(StageIterator[T]):
         self.set_state(self._here.get_state())
 
     def tell_report(self) -> None:
-        """Pass on what the workers last said of themselves."""
+        """Pass on the last reports of the workers."""
         if self._pool is not None:
             for pid, report in self._pool.reports().items():
                 self._context.observed.hear(self._dataset, pid, report)
@@ -263,12 +263,12 @@ class AutoPrefetchIterator(StageIterator[T]):
 def set_worker_count(iterator: Any, count: int | None) -> None:
     """Change how many workers a running pipeline has.
 
-    The elements, their order and the states stay what they are.
+    The elements, their order and the states do not change.
 
     Args:
-        iterator: Of a pipeline with `num_workers="auto"` in it, or of a DataLoader with
+        iterator: An iterator of a pipeline with `num_workers="auto"`, or of a DataLoader with
             `worker_count="auto"`.
-        count: How many there are from now on; None to let their number be found out again.
+        count: The number of workers from now on; None adapts the number again.
 
     Example:
         >>> it = iter(ds.mp_prefetch(MultiprocessingOptions(num_workers="auto")).batch(32))
@@ -288,13 +288,13 @@ def _auto_iterators(iterator: Any) -> Iterator[AutoPrefetchIterator[Any]]:
     if isinstance(iterator, AutoPrefetchIterator):
         yield iterator
         return
-    inner = getattr(iterator, "_iterator", None)  # A DataLoader's.
+    inner = getattr(iterator, "_iterator", None)  # A DataLoader's iterator has one.
     for parent in getattr(iterator, "_parents", () if inner is None else (inner,)):
         yield from _auto_iterators(parent)
 
 
 def _without_workers(state: State) -> State:
-    """Return the state of a pipeline without workers, of one that was saved with some."""
+    """Translate a state that was saved with workers to the pipeline without workers."""
     whole = workers.join(state)
     saved = workers.states_of_workers(whole)
     if saved is not None:
@@ -314,7 +314,7 @@ def _open_in_worker(
     dataset: IterDataset[T], context: run.RunContext, number: int, count: int
 ) -> SpanIterator:
     tracking.set_up_worker(number)
-    # Each is the only one: positions are those of the whole.
+    # Each worker opens the whole pipeline, so that positions are the same everywhere.
     alone = context.but(worker_index=0, worker_count=1)
     with run.entered(alone):
         iterator = dataset.__iter__()
@@ -341,7 +341,7 @@ def _settings(
         program=program(),
         index=index,
         count=most_workers,
-        buffer_size=1 << 40,  # How far to go is said with each span.
+        buffer_size=1 << 40,  # The spans limit how far a worker runs ahead.
         min_shm_size=min_shm_size,
         init_fn=None if worker_init_fn is None else dumps_by_value(worker_init_fn),
         hold_budget=default_hold_budget(most_workers),
@@ -355,7 +355,7 @@ def auto_prefetch(
     sequential_slice: bool,
     backend: Any = None,
 ) -> IterDataset[T]:
-    """Run a pipeline in as many processes as help; see `IterDataset.mp_prefetch`.
+    """Run a pipeline in an adaptive number of processes; see `IterDataset.mp_prefetch`.
 
     Raises:
         ValueError: If the elements or their order would depend on the number of workers.
@@ -371,10 +371,10 @@ def auto_prefetch(
         CountedStates(ds)
     except UncountableError as error:
         raise ValueError(
-            'num_workers="auto" needs a pipeline in which the place of an element tells where it'
-            " comes from, so that its number of workers can change without changing the elements."
-            f" Here it does not: {error}. Put `mp_prefetch` before that stage, do the same on the"
-            " MapDataset before `to_iter_dataset()`, or give the number of workers, with which"
-            " the order of the elements is fixed then."
+            'num_workers="auto" needs to locate an element without reading the ones before it, so'
+            f" that the number of workers can change. This pipeline does not allow that: {error}."
+            " Call `mp_prefetch` before that stage, do the same on the MapDataset before"
+            " `to_iter_dataset()`, or give the number of workers, on which the order of the"
+            " elements then depends."
         ) from None
     return AutoPrefetchIterDataset(ds, caps, worker_init_fn, backend)

@@ -153,7 +153,7 @@ def attach(handle: Handle, nbytes: int, *, private: bool = False) -> mmap.mmap:
 
 
 def _map(descriptor: int, nbytes: int, access: int) -> mmap.mmap:
-    # Without `trackfd`, mmap does not duplicate the descriptor, of which a process has few.
+    # With trackfd=False, mmap does not duplicate the descriptor; a process may have few of them.
     untracked: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
     return mmap.mmap(descriptor, nbytes, access=access, **untracked)
 

@@ -70,7 +70,7 @@ class ServerProcess:
         self.wait()
 
     def disown(self) -> None:
-        """Forget the process in a forked child, whose child it is not."""
+        """Forget the process in a forked child, which is not its parent."""
         self._running = False
 
     def is_running(self) -> bool:
