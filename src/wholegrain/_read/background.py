@@ -39,8 +39,8 @@ class Background:
         state: Called after a step that raised, for the state after it. If that raises too, the
             state is None.
         buffer_size: How many finished results may wait.
-        steps_to_judge: The thread ends if this many steps in a row took less than `QUICK_SECONDS`
-            each, because the hand-over costs more than it saves. 0 to never end it.
+        steps_to_judge: After every so many steps, the thread ends if they took less CPU time than
+            `QUICK_SECONDS` each, because the hand-over costs more than it saves. 0 for never.
 
     Attributes:
         results: The results that are ready. Use `take` to get one.

@@ -36,7 +36,7 @@ def used_in_child_error(parent: int) -> RuntimeError:
     error = RuntimeError(
         f"This iterator belongs to process {parent}, from which this process ({os.getpid()}) was"
         " forked: the workers or threads it uses are that process's. Make a new iterator in this"
-        " process with `iter(ds)`; to go on from here, give it the state of this one:"
+        " process with `iter(ds)`; to continue from here, give it the state of this one:"
         " `new.set_state(old.get_state())`."
     )
     take_no_place(error)

@@ -123,8 +123,8 @@ class Inbox(ABC, Generic[T]):
             raise forks.used_in_child_error(self._owner)
         if self._closed:
             raise ValueError(
-                "Trying to advance a closed iterator. Make a new one with `iter(...)`, and give"
-                " it this one's state with `set_state` to go on from here."
+                "Trying to advance a closed iterator. Make a new one with `iter(ds)`, and restore"
+                " its position with `set_state`."
             )
 
 

@@ -330,7 +330,7 @@ class WorkerPool:
             if not is_blameless:
                 first.died_at = position
             _log.warning(
-                "%s Another process goes on with element %d.%s",
+                "%s Another process continues with element %d.%s",
                 happened,
                 position,
                 f"\n{ended.report}" if ended.report else "",

@@ -338,8 +338,8 @@ class RemoteIterator(Inbox[T]):
         else:
             self._died_at = position
         _log.warning(
-            "%s (process %s) ended unexpectedly with %s. Another process goes on with its element"
-            " %d.%s",
+            "%s (process %s) ended unexpectedly with %s. Another process continues with its"
+            " element %d.%s",
             self._name,
             pid,
             ended.reason,

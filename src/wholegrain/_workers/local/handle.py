@@ -154,7 +154,7 @@ class LocalHandle(WorkerHandle):
         if not is_stopped and quiet_s <= _LONG_S:
             return None
         name = self._name if self._pid else f"the process that starts {self._name}"
-        advice = f" `kill -CONT {pid}` makes it go on." if is_stopped else ""
+        advice = f" `kill -CONT {pid}` resumes it." if is_stopped else ""
         return (
             f"Waiting for {name}: it (process {pid}) has sent nothing for {int(quiet_s)} seconds,"
             f" and its state is {_STATES.get(state, state or 'unknown')}.{advice}"
