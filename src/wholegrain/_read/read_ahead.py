@@ -138,7 +138,7 @@ class ReadAhead(Generic[T]):
         self._sizes = ChunkSizes(largest_chunk, chunk_hint, size_of, buffer_bytes)
         self._size_of = size_of
         self._buffer_bytes = buffer_bytes
-        self._most_ahead = buffer_size  # Fewer where elements are large.
+        self._most_ahead = buffer_size  # Reduced if elements are large.
         self._chunk_size = 1
         self._per_element = float("inf")  # Seconds per element of the fastest chunk so far.
         self._quick = True  # Whether the consumer reads by itself.

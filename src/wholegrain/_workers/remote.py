@@ -300,7 +300,7 @@ class RemoteIterator(Inbox[T]):
             )
             self._acknowledge(1)
             self._cursor = 1
-        from wholegrain._workers.failures import unpack_error  # Few come here.
+        from wholegrain._workers.failures import unpack_error  # Rarely needed.
 
         error = unpack_error(packed)
         error.add_note(f"{self._name} (process {pid}) raised this{where}.")
