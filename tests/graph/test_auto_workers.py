@@ -225,7 +225,7 @@ def test_an_error_while_a_worker_is_set_up_is_raised() -> None:
                 next(it)
 
 
-# What cannot be dealt out.
+# Pipelines that are refused.
 
 
 @pytest.mark.parametrize(
@@ -240,10 +240,10 @@ def test_an_error_while_a_worker_is_set_up_is_raised() -> None:
         (lambda ds: _auto(ds), "AutoPrefetch"),
     ],
 )
-def test_a_pipeline_whose_places_do_not_tell_is_refused(
+def test_a_pipeline_whose_elements_cannot_be_located_is_refused(
     make: Callable[[Any], Any], names: str
 ) -> None:
-    with pytest.raises(ValueError, match=f'num_workers="auto"(.|\n)*{names}(.|\n)*Put `mp_prefe'):
+    with pytest.raises(ValueError, match=f'num_workers="auto"(.|\n)*{names}(.|\n)*Call `mp_pref'):
         _auto(make(R(10).to_iter_dataset()))
 
 
@@ -281,9 +281,9 @@ def test_read_ahead_can_be_left_open() -> None:
 
 
 def _pids(it: AutoPrefetchIterator[Any]) -> list[int]:
-    crew = it._parent._crew
-    assert crew is not None
-    return [member.connection.worker_pid or 0 for member in crew.members]
+    pool = it._parent._pool
+    assert pool is not None
+    return [worker.connection.worker_pid or 0 for worker in pool.workers]
 
 
 @_FEW

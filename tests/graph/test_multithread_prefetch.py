@@ -104,7 +104,7 @@ def test_map_datasets_that_are_iterated_over_are_dealt_out() -> None:
 
 
 class Numbers(wg.IterDataset[int]):
-    """Cannot be dealt out."""
+    """Cannot be split among workers."""
 
     def __iter__(self) -> wg.DatasetIterator[int]:
         return iter(R(4).to_iter_dataset())  # type: ignore[no-any-return]
@@ -246,9 +246,9 @@ def test_a_failing_element_is_raised_in_its_place() -> None:
         assert finishes(lambda it=it: outcomes(it)) == expected  # type: ignore[misc]
 
 
-def test_workers_cannot_be_dealt_out_again() -> None:
+def test_a_pipeline_in_workers_cannot_be_split_again() -> None:
     ds = _prefetch(R(8).to_iter_dataset(), 2, 1)
-    with pytest.raises(ValueError, match="once more"):
+    with pytest.raises(ValueError, match="split among workers again"):
         _prefetch(ds, 2, 1)
     assert _all(_prefetch(ds, 1, 1)) == list(range(8))
 

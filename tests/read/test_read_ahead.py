@@ -203,14 +203,14 @@ def test_threads_compute_where_they_are_quicker_or_nobody_waits_for_them(
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(reader_count, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-    crew = reader_count.ReaderCount(4)
-    crew.begin(waiting=False, rate_here=100)
+    thread_count = reader_count.ReaderCount(4)
+    thread_count.begin(waiting=False, rate_here=100)
     verdicts = []
     for _ in range(200):  # As many threads as there are, none of them quicker than the others.
         now[0] += 1 / rate
         if is_starved:
-            crew.starved()
-        verdicts.append(crew.learn(reader_count.Cost(1, 1 / rate, 1 / rate, 0)))
+            thread_count.starved()
+        verdicts.append(thread_count.learn(reader_count.Cost(1, 1 / rate, 1 / rate, 0)))
     assert verdicts[-100:].count(verdict) > 5
     assert ("here" in verdicts) == (verdict == "here")
 
@@ -234,8 +234,8 @@ def test_the_number_of_threads_may_change_at_any_time(
     chance = random.Random(seed)
     most = chance.choice([1, 2, 4, 8])
 
-    def learn(crew: Any, _: Any) -> str:
-        crew.wanted = chance.randint(1, most)
+    def learn(thread_count: Any, _: Any) -> str:
+        thread_count.wanted = chance.randint(1, most)
         return chance.choice(["", "", "more", "quick", "here"])
 
     def consider_threads(reader: Any, cost: Any, chunk: Any) -> None:

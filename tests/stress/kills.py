@@ -23,8 +23,8 @@ import wholegrain as wg
 from tests.workers.processes import descendants, is_running
 from wholegrain._read import forks
 from wholegrain._workers.local import launcher
+from wholegrain._workers.pool_iterator import PoolIterator
 from wholegrain._workers.remote import RemoteIterator
-from wholegrain._workers.stretches import StretchedIterator
 
 _LENGTH = 600
 _TWO = wg.MultiprocessingOptions(num_workers=2)
@@ -119,27 +119,27 @@ def _is_fair(one: Any) -> bool:
     """Say whether no worker has died at the place where it is: twice would be an error."""
     if isinstance(one, RemoteIterator):
         return one._died_at != one._done + one._current[1]
-    return all(_is_fair_to(member) for member in one._crew.members)
+    return all(_is_fair_to(worker) for worker in one._pool.workers)
 
 
-def _is_fair_to(member: Any) -> bool:
-    return member.is_set_up and not any(
-        stretch.died_at == stretch.start + stretch.received for stretch in member.queue
+def _is_fair_to(worker: Any) -> bool:
+    return worker.is_set_up and not any(
+        span.died_at == span.start + span.received for span in worker.queue
     )
 
 
 def _victims() -> list[int]:
     """Return the processes that may be killed: the workers, and the one that starts them."""
     running = [
-        one for one in list(forks._in_child) if isinstance(one, (RemoteIterator, StretchedIterator))
+        one for one in list(forks._in_child) if isinstance(one, (RemoteIterator, PoolIterator))
     ]
     pids: list[int | None] = []
     for one in running:
         if isinstance(one, RemoteIterator):
             pids += [one.worker_pid] if _is_fair(one) else []
         else:
-            members = one._crew.members
-            pids += [m.connection.worker_pid for m in members if _is_fair_to(m)]
+            workers = one._pool.workers
+            pids += [m.connection.worker_pid for m in workers if _is_fair_to(m)]
     current: Any = launcher._current.get("fork")
     if hasattr(current, "server_pid") and pids and all(map(_is_fair, running)):
         pids.append(current.server_pid)

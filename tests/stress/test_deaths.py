@@ -26,8 +26,8 @@ from tests.workers.iterators import (
 from tests.workers.processes import is_running, wait_until_gone
 from wholegrain._read.controller import Controller
 from wholegrain._workers.backend import Backend, WorkerExit, WorkerHandle, WorkerSpec
-from wholegrain._workers.crew import Crew, Stretch
 from wholegrain._workers.local import launcher
+from wholegrain._workers.pool import Span, WorkerPool
 from wholegrain._workers.program import Program
 from wholegrain._workers.remote import RemoteIterator
 
@@ -232,19 +232,19 @@ class _DeadWorkers(Backend):
 def test_a_span_is_blamed_for_the_second_worker_that_has_begun_it() -> None:
     program = Program.pack(lambda index, count: Mapped(1, identity))
     spec = WorkerSpec(program=program, index=0, count=1, buffer_size=1)
-    crew = Crew(lambda _: spec, Controller(2, 1 << 30, grows_room=False), _DeadWorkers())
-    crew.fix(1)
-    stretch = Stretch(10, 4)
-    stretch.number = 3
+    pool = WorkerPool(lambda _: spec, Controller(2, 1 << 30, grows_room=False), _DeadWorkers())
+    pool.fix(1)
+    span = Span(10, 4)
+    span.number = 3
 
     def die(begun: int | None) -> str | None:
-        crew.adjust(0)
-        [member] = crew.members
-        member.is_set_up = True
-        member.give(stretch, b"")
-        member.connection.begun = begun
-        assert crew.bury(member) == [stretch]
-        return stretch.death
+        pool.adjust(0)
+        [worker] = pool.workers
+        worker.is_set_up = True
+        worker.give(span, b"")
+        worker.connection.begun = begun
+        assert pool.bury(worker) == [span]
+        return span.death
 
     assert die(None) is None  # The first: nothing was suspected yet.
     assert die(None) is None  # It had not begun.

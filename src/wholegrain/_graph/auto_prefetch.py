@@ -1,4 +1,4 @@
-"""A pipeline in as many worker processes as help, with the elements and states of none."""
+"""`num_workers="auto"`: an adaptive number of workers that changes neither elements nor states."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from wholegrain._graph.iterator import (
 )
 from wholegrain._graph.kinds import OneParentIterNode
 from wholegrain._graph.process_iterator import modules_of, pack_pipeline
-from wholegrain._graph.stretch_iterator import (
-    FillingStretchIterator,
-    StretchIterator,
-    StretchReadIterator,
-    reading_stretches,
+from wholegrain._graph.span_iterator import (
+    FillingSpanIterator,
+    SpanIterator,
+    SpanReadIterator,
+    reading_spans,
 )
 from wholegrain._graph.timed import worker_output
 from wholegrain._observe.shown import WORKERS
-from wholegrain._read.ending import wait_if_exiting
+from wholegrain._read.shutdown import wait_if_exiting
 from wholegrain._state import workers
 from wholegrain._state.counting import CountedStates, UncountableError
 from wholegrain._state.spec import CheckpointSpec
@@ -34,21 +34,21 @@ from wholegrain._state.validate import WrongStateError, copy_state
 from wholegrain._workers.backend import resolve
 
 if TYPE_CHECKING:
-    from wholegrain._workers.crew import Crew
+    from wholegrain._workers.pool import WorkerPool
+    from wholegrain._workers.pool_iterator import PoolIterator
     from wholegrain._workers.program import Program
-    from wholegrain._workers.stretches import StretchedIterator
 
 InitFn = Callable[[int, int], None]
 
 
 class Caps(NamedTuple):
-    """What workers may take.
+    """Limits for workers.
 
     Args:
-        max_workers: How many there may be; None for as many as there are processors to use.
-        max_memory_bytes: What they and the elements that are ready may take; None for half of
-            the memory that is available when the first one starts.
-        buffer_size: How many elements should be ready for each; None to find out.
+        max_workers: The largest number of workers; None for the number of available CPUs.
+        max_memory_bytes: The memory that workers and buffered elements may use; None for half of
+            the memory that is available when the first worker starts.
+        buffer_size: How many elements should be ready for each worker; None to adapt it.
     """
 
     max_workers: int | None
@@ -57,7 +57,7 @@ class Caps(NamedTuple):
 
 
 class AutoPrefetchIterDataset(OneParentIterNode[T]):
-    """The parent, made by worker processes whose number is found out while they run."""
+    """The parent's elements, made by worker processes whose number is adapted while they run."""
 
     keeps_size = True
     runs_ahead = WORKERS
@@ -86,8 +86,8 @@ class AutoPrefetchIterDataset(OneParentIterNode[T]):
 
     def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
         raise ValueError(
-            "A pipeline that already runs in several workers cannot be dealt out once more. Use"
-            " one prefetch with all the workers."
+            "A pipeline that already runs in several workers cannot be split among workers again."
+            " Use one prefetch with all the workers."
         )
 
     def _label(self) -> str:
@@ -104,14 +104,14 @@ class AutoPrefetchIterDataset(OneParentIterNode[T]):
 
 
 class AutoPrefetchIterator(StageIterator[T]):
-    """A position in a pipeline that worker processes run, as if it ran here.
+    """An iterator over a pipeline in worker processes, with the states of the pipeline itself.
 
     Args:
         dataset: The pipeline.
-        context: The run that it is part of.
-        caps: What workers may take.
-        worker_init_fn: Called once in each.
-        backend: What starts them; see `MultiprocessingOptions`.
+        context: The context of its run.
+        caps: Limits for workers.
+        worker_init_fn: Called once in each worker.
+        backend: Starts the workers; see `MultiprocessingOptions`.
     """
 
     def __init__(
@@ -128,65 +128,65 @@ class AutoPrefetchIterator(StageIterator[T]):
         self._context = context
         self._worker_init_fn = worker_init_fn
         self._states = CountedStates(dataset)
-        # The same pipeline in this process, to ask about positions. It reads nothing.
+        # The same pipeline in this process, to compute positions. It reads no elements.
         with run.entered(context.but(watch=None)):
             self._here: DatasetIterator[T] = dataset.__iter__()
-        self._state = self._here.get_state()  # Until there are workers.
+        self._state = self._here.get_state()  # Only used before the workers start.
         self._dataset = dataset
-        self._stretched: StretchedIterator[T] | None = None
-        self._crew: Crew | None = None
+        self._pooled: PoolIterator[T] | None = None
+        self._pool: WorkerPool | None = None
         self._worker_count: int | None = None
         self._closed = False
 
     def __next__(self) -> T:
         try:
-            stretched = self._stretched
-            if stretched is None:
+            pooled = self._pooled
+            if pooled is None:
                 with self._context.observed.starting():
                     return next(self._start())
-            return next(stretched)
+            return next(pooled)
         except Exception:
-            wait_if_exiting()  # Sockets are closed in the middle of anything.
+            wait_if_exiting()  # Sockets may be closed at any point during shutdown.
             raise
 
     def _check_open(self) -> None:
         if self._closed:
             raise closed_error()
 
-    def _start(self) -> StretchedIterator[T]:
+    def _start(self) -> PoolIterator[T]:
         self._check_open()
         backend = resolve(self._backend)
         backend.prepare(modules_of(self._dataset))
-        # The rest is imported while what launches workers starts.
-        from wholegrain._read import limits
+        # The rest is imported while the fork server starts.
+        from wholegrain._read import machine
         from wholegrain._read.controller import Controller
-        from wholegrain._workers.crew import Crew
-        from wholegrain._workers.stretches import StretchedIterator
+        from wholegrain._workers.pool import WorkerPool
+        from wholegrain._workers.pool_iterator import PoolIterator
 
         caps = self._caps
-        most = caps.max_workers or limits.available_cpus()
-        most_bytes = caps.max_memory_bytes or max(1 << 28, limits.available_memory() // 2)
+        most = caps.max_workers or machine.available_cpus()
+        most_bytes = caps.max_memory_bytes or max(1 << 28, machine.available_memory() // 2)
         program = functools.cache(functools.partial(_pack, self._dataset, self._context))
         settings = functools.partial(
             _settings, program, most, self._context.options.min_shm_size, self._worker_init_fn
         )
         controller = Controller(most, most_bytes, grows_room=caps.buffer_size is None)
-        self._crew = Crew(settings, controller, backend)
-        self._crew.fix(self._worker_count)
-        stretched: StretchedIterator[T] = StretchedIterator(
-            self._crew, self._states, self._state, caps.buffer_size or 1
+        self._pool = WorkerPool(settings, controller, backend)
+        self._pool.fix(self._worker_count)
+        pooled: PoolIterator[T] = PoolIterator(
+            self._pool, self._states, self._state, caps.buffer_size or 1
         )
-        self._stretched = stretched
+        self._pooled = pooled
         try:
             self._check_open()
         except ValueError:
-            stretched.close()  # Another thread has closed this iterator, and has not seen it.
+            pooled.close()  # Another thread called `close` before it could see the workers.
             raise
-        return stretched
+        return pooled
 
     def start_prefetch(self) -> None:
         self._check_open()
-        (self._stretched or self._start()).start()
+        (self._pooled or self._start()).start()
 
     @property
     def reads_ahead(self) -> bool:
@@ -197,38 +197,38 @@ class AutoPrefetchIterator(StageIterator[T]):
     @property
     def worker_count(self) -> int:
         """How many workers there are, or will be when they start."""
-        if self._crew is not None:
-            return self._crew.wanted
+        if self._pool is not None:
+            return self._pool.wanted
         return self._worker_count or 1
 
     def set_worker_count(self, count: int | None) -> None:
-        """Have that many workers from the next element on; None to let their number be found.
+        """Use `count` workers from the next element on; None adapts their number again.
 
-        The elements, their order and the states stay what they are.
+        The elements, their order and the states do not change.
         """
         if count is not None and count < 1:
             raise ValueError(f"There has to be at least one worker, but got {count}.")
         self._check_open()
         self._worker_count = count
-        if self._crew is not None:
-            self._crew.fix(count)
+        if self._pool is not None:
+            self._pool.fix(count)
 
     # The position.
 
     def get_state(self) -> State:
-        state: State = self._state if self._stretched is None else self._stretched.get_state()
+        state: State = self._state if self._pooled is None else self._pooled.get_state()
         return copy_state(state)  # type: ignore[no-any-return]
 
     def go_to(self, state: State) -> None:
         self._check_open()
         state = _without_workers(state)
-        # As the pipeline itself would have it, whatever else a checkpoint made of its numbers.
+        # Normalise the state: checkpoint libraries may have changed the types of its numbers.
         go_to_state_of(self._here, state)
         state = self._here.get_state()
-        if self._stretched is None:
+        if self._pooled is None:
             self._state = state
         else:
-            self._stretched.set_state(state)
+            self._pooled.set_state(state)
 
     def check_state(self, state: State) -> None:
         check_state_of(self._here, _without_workers(state))
@@ -242,17 +242,17 @@ class AutoPrefetchIterator(StageIterator[T]):
         self.set_state(self._here.get_state())
 
     def tell_report(self) -> None:
-        """Pass on what the workers last said of themselves."""
-        if self._crew is not None:
-            for pid, report in self._crew.reports().items():
+        """Pass on the last reports of the workers."""
+        if self._pool is not None:
+            for pid, report in self._pool.reports().items():
                 self._context.observed.hear(self._dataset, pid, report)
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        if self._stretched is not None:
-            self._stretched.close()
+        if self._pooled is not None:
+            self._pooled.close()
             self.tell_report()
         self._here.close()
 
@@ -263,12 +263,12 @@ class AutoPrefetchIterator(StageIterator[T]):
 def set_worker_count(iterator: Any, count: int | None) -> None:
     """Change how many workers a running pipeline has.
 
-    The elements, their order and the states stay what they are.
+    The elements, their order and the states do not change.
 
     Args:
-        iterator: Of a pipeline with `num_workers="auto"` in it, or of a DataLoader with
+        iterator: An iterator of a pipeline with `num_workers="auto"`, or of a DataLoader with
             `worker_count="auto"`.
-        count: How many there are from now on; None to let their number be found out again.
+        count: The number of workers from now on; None adapts the number again.
 
     Example:
         >>> it = iter(ds.mp_prefetch(MultiprocessingOptions(num_workers="auto")).batch(32))
@@ -288,13 +288,13 @@ def _auto_iterators(iterator: Any) -> Iterator[AutoPrefetchIterator[Any]]:
     if isinstance(iterator, AutoPrefetchIterator):
         yield iterator
         return
-    inner = getattr(iterator, "_iterator", None)  # A DataLoader's.
+    inner = getattr(iterator, "_iterator", None)  # A DataLoader's iterator has one.
     for parent in getattr(iterator, "_parents", () if inner is None else (inner,)):
         yield from _auto_iterators(parent)
 
 
 def _without_workers(state: State) -> State:
-    """Return the state of a pipeline without workers, of one that was saved with some."""
+    """Translate a state that was saved with workers to the pipeline without workers."""
     whole = workers.join(state)
     saved = workers.states_of_workers(whole)
     if saved is not None:
@@ -306,23 +306,23 @@ def _without_workers(state: State) -> State:
 
 
 def _pack(dataset: IterDataset[Any], context: run.RunContext) -> Program:
-    factory = functools.partial(_open_in_worker, reading_stretches(dataset), context)
+    factory = functools.partial(_open_in_worker, reading_spans(dataset), context)
     return pack_pipeline(factory, dataset)
 
 
 def _open_in_worker(
     dataset: IterDataset[T], context: run.RunContext, number: int, count: int
-) -> StretchIterator:
+) -> SpanIterator:
     tracking.set_up_worker(number)
-    # Each is the only one: positions are those of the whole.
+    # Each worker opens the whole pipeline, so that positions are the same everywhere.
     alone = context.but(worker_index=0, worker_count=1)
     with run.entered(alone):
         iterator = dataset.__iter__()
     reader: Any = iterator
-    while not isinstance(reader, StretchReadIterator):
+    while not isinstance(reader, SpanReadIterator):
         (reader,) = reader._parents
     output = worker_output(iterator, context.observed, dataset)
-    kind = FillingStretchIterator if hasattr(output, "next_into") else StretchIterator
+    kind = FillingSpanIterator if hasattr(output, "next_into") else SpanIterator
     return kind(output, reader, CountedStates(dataset))
 
 
@@ -341,7 +341,7 @@ def _settings(
         program=program(),
         index=index,
         count=most_workers,
-        buffer_size=1 << 40,  # How far to go is said with each stretch.
+        buffer_size=1 << 40,  # The spans limit how far a worker runs ahead.
         min_shm_size=min_shm_size,
         init_fn=None if worker_init_fn is None else dumps_by_value(worker_init_fn),
         hold_budget=default_hold_budget(most_workers),
@@ -355,7 +355,7 @@ def auto_prefetch(
     sequential_slice: bool,
     backend: Any = None,
 ) -> IterDataset[T]:
-    """Run a pipeline in as many processes as help; see `IterDataset.mp_prefetch`.
+    """Run a pipeline in an adaptive number of processes; see `IterDataset.mp_prefetch`.
 
     Raises:
         ValueError: If the elements or their order would depend on the number of workers.
@@ -371,10 +371,10 @@ def auto_prefetch(
         CountedStates(ds)
     except UncountableError as error:
         raise ValueError(
-            'num_workers="auto" needs a pipeline in which the place of an element tells where it'
-            " comes from, so that its number of workers can change without changing the elements."
-            f" Here it does not: {error}. Put `mp_prefetch` before that stage, do the same on the"
-            " MapDataset before `to_iter_dataset()`, or give the number of workers, with which"
-            " the order of the elements is fixed then."
+            'num_workers="auto" needs to locate an element without reading the ones before it, so'
+            f" that the number of workers can change. This pipeline does not allow that: {error}."
+            " Call `mp_prefetch` before that stage, do the same on the MapDataset before"
+            " `to_iter_dataset()`, or give the number of workers, on which the order of the"
+            " elements then depends."
         ) from None
     return AutoPrefetchIterDataset(ds, caps, worker_init_fn, backend)

@@ -10,7 +10,7 @@ import numpy as np
 
 from wholegrain._core.log import logger
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
-from wholegrain._read import limits
+from wholegrain._read import machine
 from wholegrain.options import MultiprocessingOptions, ReadOptions
 
 _MIB = 1 << 20
@@ -52,8 +52,8 @@ def pick_performance_config(
         max_buffer_size: The maximum number of elements to read ahead; None for 1000.
         samples_to_check: How many elements to measure.
     """
-    budget = limits.available_memory() / _MIB if ram_budget_mb is None else ram_budget_mb
-    most_workers = max_workers or limits.available_cpus()
+    budget = machine.available_memory() / _MIB if ram_budget_mb is None else ram_budget_mb
+    most_workers = max_workers or machine.available_cpus()
     largest_buffer = max_buffer_size or _LARGEST_BUFFER
     size = _average_mib([ds], samples_to_check)
     workers = min(int(budget / size), most_workers) if size else most_workers

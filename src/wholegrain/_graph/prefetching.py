@@ -1,4 +1,4 @@
-"""The whole pipeline in several threads or processes, each on its share of the data."""
+"""Runs a pipeline in several threads or processes, each on its share of the data."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 
 class ShardedIterDataset(InterleaveIterDataset[T]):
-    """Shares of a pipeline, in turn: what several workers make of it.
+    """The shares of a pipeline, interleaved: one element of each worker in turn.
 
-    Seeds and specs pass through it as if the workers were not there.
+    Seeds and element specs are those of the pipeline without workers.
     """
 
     checkpoint = CheckpointSpec(
@@ -52,7 +52,7 @@ class ShardedIterDataset(InterleaveIterDataset[T]):
         self._sequential = sequential
         self._num_workers = num_workers
         if sequential:
-            # Where each worker stands in its part says nothing about the whole.
+            # The positions of workers in contiguous parts have no meaning for the whole pipeline.
             self.checkpoint = self.checkpoint._replace(position="own")
 
     def open(self) -> DatasetIterator[T]:
@@ -60,12 +60,12 @@ class ShardedIterDataset(InterleaveIterDataset[T]):
 
     @property
     def shares(self) -> Shares[T]:
-        """What the workers run."""
+        """The shares that the workers run."""
         return Shares(self._parent, self._num_workers, self._sequential)
 
     @property
     def is_one_to_one(self) -> bool:
-        """Whether states of other numbers of workers have a meaning here."""
+        """Whether a state can be translated to another number of workers."""
         return not self._sequential and counting.is_one_to_one(self._parent)
 
     @property
@@ -74,7 +74,7 @@ class ShardedIterDataset(InterleaveIterDataset[T]):
 
     @property
     def make_ahead(self) -> tuple[int, int]:
-        return 0, 0  # All are open from the start.
+        return 0, 0  # All shares are open from the start.
 
     @property
     def _element_spec(self) -> Any:
@@ -82,16 +82,16 @@ class ShardedIterDataset(InterleaveIterDataset[T]):
 
     def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
         raise ValueError(
-            "A pipeline that already runs in several workers cannot be dealt out once more. Use"
-            " one prefetch with all the workers."
+            "A pipeline that already runs in several workers cannot be split among workers again."
+            " Use one prefetch with all the workers."
         )
 
 
 class ShardedDatasetIterator(InterleaveDatasetIterator[T]):
-    """A position in the share of each worker.
+    """An iterator over the shares of all workers.
 
-    Where elements and positions correspond one to one, the state of another number of workers,
-    or of none, is understood as well.
+    If elements and positions correspond one to one, it also restores a state that was saved with
+    another number of workers, or without workers.
     """
 
     _dataset: ShardedIterDataset[T]
@@ -100,7 +100,7 @@ class ShardedDatasetIterator(InterleaveDatasetIterator[T]):
         iterator = self._slots[slot]
         if iterator is not None:
             self._last_states[slot] = iterator.get_state()
-            # Workers at the end of their share wait there: the next epoch needs them again.
+            # A worker at the end of its share keeps running, because the next epoch needs it.
             self._idle[slot] = iterator
             self._slots[slot] = None
 
@@ -117,7 +117,7 @@ class ShardedDatasetIterator(InterleaveDatasetIterator[T]):
         numbers = list(state["iterators_in_use_indices"])
         if numbers != list(range(len(numbers))):
             raise wrong_state(self, f"its workers are {numbers}, and not in order")
-        # Workers say what is wrong when it is too late.
+        # Check the states here, because workers would raise only after the restore.
         for number, worker_state, has_ended in zip(
             state["iterators_in_use_indices"],
             state["iterators_in_use_states"],
@@ -129,14 +129,14 @@ class ShardedDatasetIterator(InterleaveDatasetIterator[T]):
             try:
                 share = self._dataset.shares.open(number, self._context)
             except Exception:
-                return  # What it needs may be there in workers only.
+                return  # The share may need something that exists only in workers.
             try:
                 check_state_of(share, worker_state)
             finally:
                 share.close()
 
     def _translated(self, state: State) -> State:
-        """Return the state for this number of workers, if it was taken with another."""
+        """Return the state for this number of workers, if it was saved with another number."""
         saved = workers.states_of_workers(state) or ()
         if len(saved) == self._num_datasets:
             return state
@@ -152,7 +152,7 @@ class ShardedDatasetIterator(InterleaveDatasetIterator[T]):
 
 
 class MultithreadPrefetchIterDataset(ShardedIterDataset[T]):
-    """Shares of a pipeline, each run by a thread."""
+    """The shares of a pipeline, each run by a thread."""
 
     keeps_size = True
     runs_ahead = THREADS
@@ -187,7 +187,7 @@ def multithread_prefetch(
     Args:
         ds: The pipeline.
         num_threads: How many threads; 0 returns `ds` itself.
-        buffer_size: How many elements each may hold ready.
+        buffer_size: How many finished elements each thread may buffer.
         sequential_slice: Whether each thread reads a contiguous part of the sources instead of
             every n-th element.
     """
@@ -201,7 +201,7 @@ def multithread_prefetch(
 
 
 class ProcessPrefetchIterDataset(ShardedIterDataset[T]):
-    """Shares of a pipeline, each run by a worker process."""
+    """The shares of a pipeline, each run by a worker process."""
 
     keeps_size = True
     runs_ahead = WORKERS
@@ -223,7 +223,7 @@ class ProcessPrefetchIterDataset(ShardedIterDataset[T]):
 
     def open(self) -> DatasetIterator[T]:
         context = run.current()
-        # What the workers run is packed once for all of them, when the first one starts.
+        # The pipeline is packed once for all workers, when the first one starts.
         opened = copy.copy(self)
         opened._copy_of = self
         opened._program = functools.cache(
@@ -317,8 +317,8 @@ def process_prefetch(
     if _has_no_gil() and backend is None:
         if worker_init_fn is not None:
             logger().warning(
-                "`worker_init_fn` is not called: without the interpreter's lock, threads of this"
-                " process do the work of worker processes."
+                "`worker_init_fn` is not called: Python runs without the GIL, so threads of this"
+                " process replace worker processes."
             )
         return multithread_prefetch(ds, num_workers, buffer_size, sequential_slice)
     return ProcessPrefetchIterDataset(

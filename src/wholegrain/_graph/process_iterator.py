@@ -1,4 +1,4 @@
-"""An iterator that a worker process runs."""
+"""An iterator whose pipeline runs in a worker process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.types import State, T
 from wholegrain._graph.iterator import DatasetIterator, closed_error
-from wholegrain._read.ending import wait_if_exiting
+from wholegrain._read.shutdown import wait_if_exiting
 from wholegrain._state.validate import copy_state
 
 if TYPE_CHECKING:
@@ -19,18 +19,20 @@ if TYPE_CHECKING:
 
 
 class ProcessIterator(DatasetIterator[T]):
-    """A position in what a worker process makes: that of the last element handed out.
+    """An iterator over the elements of a worker process.
+
+    Its state is the one after the last element that was handed out.
 
     Args:
-        program: Returns what the worker runs, packed.
-        modules: What it needs to be imported.
-        open_here: Opens the same pipeline in this process, to ask it about positions.
+        program: Returns the packed program of the worker.
+        modules: The modules that the program needs.
+        open_here: Opens the same pipeline in this process, to compute positions.
         worker_index: Which worker this is.
-        worker_count: How many there are.
-        buffer_size: How many finished elements the worker may hold ready.
-        min_shm_size: Arrays of fewer bytes do not travel in shared memory.
+        worker_count: How many workers there are.
+        buffer_size: How many finished elements the worker may buffer.
+        min_shm_size: Elements with fewer bytes of arrays are not sent in shared memory.
         worker_init_fn: Called once in the worker.
-        backend: What starts the worker.
+        backend: Starts the worker.
     """
 
     def __init__(
@@ -50,7 +52,7 @@ class ProcessIterator(DatasetIterator[T]):
         self._program = program
         self._modules = modules
         self._open_here = open_here
-        # Not a method: the worker's connection keeps it, and must not keep this iterator.
+        # Not a bound method, because the RemoteIterator must not keep this iterator alive.
         self._start_state = functools.partial(_start_state, functools.cache(open_here))
         self._settings: dict[str, Any] = {
             "worker_index": worker_index,
@@ -61,12 +63,12 @@ class ProcessIterator(DatasetIterator[T]):
             "backend": backend,
         }
         self._remote: RemoteIterator[T] | None = None
-        self._state: State | None = None  # Where to start; None for the start.
+        self._state: State | None = None  # The state to start from, if one was set.
         self._closed = False
         self.keep_report: Callable[[int, Any], None] | None = None
-        """Called with what the worker said of itself, when it is let go."""
+        """Called with the worker's index and its last report."""
         self.waiting: Callable[[], AbstractContextManager[None]] | None = None
-        """What to enter while there is nothing to do but to wait for the worker."""
+        """Entered while the consumer waits for the worker, for measurements."""
 
     def __next__(self) -> T:
         try:
@@ -75,7 +77,7 @@ class ProcessIterator(DatasetIterator[T]):
                 remote = self._connect()
             return next(remote)
         except Exception:
-            wait_if_exiting()  # Sockets are closed in the middle of anything.
+            wait_if_exiting()  # Sockets may be closed at any point during shutdown.
             raise
 
     def _connect(self) -> RemoteIterator[T]:
@@ -94,7 +96,7 @@ class ProcessIterator(DatasetIterator[T]):
         try:
             self._check_open()
         except ValueError:
-            remote.close()  # Another thread has closed this iterator, and has not seen the worker.
+            remote.close()  # Another thread called `close` before it could see the worker.
             raise
         return remote
 
@@ -126,7 +128,7 @@ class ProcessIterator(DatasetIterator[T]):
         return None if self._remote is None else self._remote.progress
 
     def tell_report(self) -> None:
-        """Pass on what the worker last said of itself."""
+        """Pass on the last report of the worker."""
         if self._remote is not None and self.keep_report is not None:
             self.keep_report(self._settings["worker_index"], self._remote.report)
 
@@ -159,9 +161,9 @@ def _start_state(opened: Callable[[], DatasetIterator[Any]]) -> State:
 
 
 def modules_of(dataset: Any) -> set[str]:
-    """Return the modules of this package that a pipeline needs.
+    """Return the modules of this package that a pipeline needs, without its sources.
 
-    But not what reads files: the libraries of some formats start threads when imported.
+    The fork server must not import sources: the libraries of some formats start threads.
     """
     found = {kind.__module__ for kind in type(dataset).__mro__}
     ours = {name for name in found if name.startswith("wholegrain.")}
@@ -170,7 +172,7 @@ def modules_of(dataset: Any) -> set[str]:
 
 
 def pack_pipeline(factory: Callable[[int, int], Any], dataset: Any) -> Program:
-    """Pack a pipeline for workers; if that fails, say which stage cannot be pickled."""
+    """Pack a pipeline for workers. If that fails, name the stage that cannot be pickled."""
     from wholegrain._workers.program import Program
 
     try:

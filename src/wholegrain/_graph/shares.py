@@ -1,4 +1,4 @@
-"""What each of several workers runs of a pipeline."""
+"""Shares of a pipeline: the part that each of several workers runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Shares(Generic[T]):
 
     Args:
         whole: The pipeline.
-        count: How many there are.
+        count: How many shares there are.
         sequential: See `shard`.
     """
 
@@ -31,7 +31,7 @@ class Shares(Generic[T]):
     def open(
         self, number: int, context: run.RunContext, watch: tracking.Watch | None = None
     ) -> DatasetIterator[T]:
-        """Return an iterator of one share in this process."""
+        """Open an iterator over one share in this process."""
         with run.entered(context.but(worker_index=number, worker_count=self._count, watch=watch)):
             share = shard(self.parents[0], number, self._count, self._sequential)
             return share.__iter__()
@@ -39,10 +39,10 @@ class Shares(Generic[T]):
     def open_in_worker(
         self, context: run.RunContext, number: int, count: int
     ) -> DatasetIterator[T]:
-        """Return an iterator of one share in a process that does nothing else."""
+        """Open an iterator over one share in a worker process."""
         tracking.set_up_worker(number)
         iterator = self.open(number, context, context.watch)
-        # To reports, this is the stage that has workers.
+        # Reports show the output of this iterator as the stage that has workers.
         output = worker_output(iterator, context.observed, self)
         context.observed.ids.add_share(iterator.opened_from, self.parents[0])
         return output
@@ -52,11 +52,11 @@ def shard(dataset: IterDataset[Any], index: int, count: int, sequential: bool) -
     """Return the pipeline restricted to share `index` of `count`.
 
     Args:
-        dataset: The whole pipeline; it stays as it is.
+        dataset: The whole pipeline; it is not changed.
         index: Which share.
         count: How many shares there are.
-        sequential: Whether a share is a contiguous part of each source, before it is shuffled,
-            instead of every n-th element of what is read.
+        sequential: Whether a share is a contiguous part of each source, before any shuffle,
+            instead of every n-th element of each MapDataset that is read.
     """
     if count == 1:
         return dataset
@@ -88,7 +88,7 @@ def _shard(dataset: Any, index: int, count: int, sequential: bool) -> Any:
 
 
 def check_can_shard(dataset: IterDataset[Any], count: int, sequential: bool) -> None:
-    """Raise if the pipeline cannot be dealt out to `count` workers."""
+    """Raise if the pipeline cannot be split among `count` workers."""
     if count > 1:
         _shard(dataset, 0, count, sequential)
 
@@ -103,7 +103,7 @@ def _contiguous(dataset: MapDataset[Any], index: int, count: int) -> MapDataset[
         return dataset.slice(slice(start, stop))
     part = dataset.with_parents([_contiguous(parent, index, count) for parent in dataset.parents])
     if isinstance(part, nodes.RandomMapMapDataset):
-        # Workers draw different numbers: those of the element's place in the whole.
+        # Each element draws the random numbers of its index in the whole pipeline.
         start, _ = even_split(len(dataset), ShardOptions(index, count))
         part.count_from(start, len(dataset))
     return part

@@ -9,7 +9,7 @@ from wholegrain._observe.report_text import seconds
 from wholegrain._observe.shown import LOOP, READERS, THREAD, THREADS, WORKERS
 from wholegrain._observe.times import Times
 from wholegrain._observe.waiting import Lane, Place, is_known
-from wholegrain._read import limits
+from wholegrain._read import machine
 from wholegrain.options import MultiprocessingOptions
 
 _LEAST_SHARE = 0.05
@@ -132,7 +132,7 @@ def _advice(
         lines.append(
             f"An element takes {seconds(each)}: too little for worker processes to gain anything."
         )
-    elif limits.available_cpus() > 1:
+    elif machine.available_cpus() > 1:
         lines.append(
             f"Use more processors: run the pipeline in worker processes, {_workers(places[0])}."
         )
@@ -146,7 +146,7 @@ def _workers(output: Place) -> str:
     try:
         output.dataset.mp_prefetch(MultiprocessingOptions(num_workers="auto"))
     except Exception:  # Where the number of workers decides about the order of the elements.
-        count = limits.available_cpus()
+        count = machine.available_cpus()
     return f"`mp_prefetch(MultiprocessingOptions(num_workers={count}))`"
 
 
@@ -163,7 +163,7 @@ def _more_threads(reader: Place) -> str:
 def _advice_for_workers(places: list[Place], waits: bool) -> list[str]:
     counts = [getattr(p.dataset, "_num_workers", None) for p in places if p.ahead == WORKERS]
     count = next((number for number in counts if number is not None), None)
-    processors = limits.available_cpus()
+    processors = machine.available_cpus()
     if waits:
         line = (
             "Let more elements wait at the same time: use more workers, or more threads in each"

@@ -1,4 +1,4 @@
-"""An iterator run ahead by one thread."""
+"""An iterator that one thread runs ahead of the consumer."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from collections.abc import Callable
 from typing import Any
 
 from wholegrain._read import forks
-from wholegrain._read.ending import stop_at_exit
+from wholegrain._read.shutdown import stop_at_exit
 
 QUICK_SECONDS = 5e-5
-"""Steps that take less of the processor's time are not worth a thread."""
+"""Steps that take less CPU time than this are not worth a thread."""
 
 Step = Callable[[], tuple[Any, Any]]
-"""Advances the iterator: returns the element, and the state behind it."""
+"""Advances the iterator: returns the element, and the state after it."""
 
 
 class _Raised:
-    """An exception on its way to the consumer, with the state behind it."""
+    """An exception that is passed to the consumer instead of an element."""
 
     __slots__ = ("error",)
 
@@ -31,19 +31,19 @@ class _Raised:
 class Background:
     """Runs `step` in a thread, up to `buffer_size` results ahead of the consumer.
 
-    The thread ends with the first exception, which arrives in its place. It keeps this object
-    alive, so the consumer has to be another one, and to call `stop`.
+    The thread ends with the first exception, which the consumer receives in order. The thread keeps
+    this object alive, so the consumer has to be another object that calls `stop`.
 
     Args:
-        step: Called in the thread, again and again.
-        state: Called after a step that raised, for the state behind it. If that raises too,
-            the state is None.
+        step: Called repeatedly in the thread.
+        state: Called after a step that raised, for the state after it. If that raises too, the
+            state is None.
         buffer_size: How many finished results may wait.
-        steps_to_judge: After so many steps, again and again, the thread ends if they took less
-            than `QUICK_SECONDS` each: handing over would cost more than it saves. 0 for never.
+        steps_to_judge: After every so many steps, the thread ends if they took less CPU time than
+            `QUICK_SECONDS` each, because the hand-over costs more than it saves. 0 for never.
 
     Attributes:
-        results: Those that are ready: to be taken with `take`.
+        results: The results that are ready. Use `take` to get one.
     """
 
     def __init__(
@@ -61,17 +61,17 @@ class Background:
         self._consumer_waits = False
         self._producer_waits = False
         self._stopped = False
-        self._parent: int | None = None  # The process that the thread runs in, if not in this one.
+        self._parent: int | None = None  # In a forked child, the process that has the thread.
         self._thread = threading.Thread(target=self._run, name="wholegrain-ahead_0", daemon=True)
 
     def start(self) -> None:
-        """Start the thread. Who calls this can already call `stop`, should it be interrupted."""
+        """Start the thread. If this is interrupted, the caller can already call `stop`."""
         stop_at_exit(self, lambda run: run.stop(wait=False))
         forks.call_in_child(self, Background._leave_to_parent)
         self._thread.start()
 
     def _leave_to_parent(self) -> None:
-        """Stop in a forked child, which has not the thread and may find the lock held."""
+        """Stop in a forked child, which does not have the thread and may find the lock held."""
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         if not self._retired and not self._stopped:
@@ -85,11 +85,11 @@ class Background:
             try:
                 result = step()
             except BaseException as error:
-                result = (_Raised(error), self._state_behind())
-            # Appending and popping are atomic; the lock is only for those who wait.
+                result = (_Raised(error), self._state_after_error())
+            # Appending and popping are atomic. The lock is only needed for waiting.
             results.append(result)
             ended = type(result[0]) is _Raised
-            del result  # An error knows this frame: it must not know the error, or neither goes.
+            del result  # Avoids a reference cycle: the error's traceback refers to this frame.
             if self._consumer_waits:
                 with self._lock:
                     self._changed.notify_all()
@@ -114,26 +114,27 @@ class Background:
             self._retired = True
             self._changed.notify_all()
 
-    def _state_behind(self) -> Any:
-        """Return the state behind a step that raised; None if there is none."""
+    def _state_after_error(self) -> Any:
+        """Return the state after a step that raised, or None if there is none."""
         try:
             return self._state()
         except Exception:
             return None
 
     def take(self) -> Any:
-        """Return the next result, with its state; an exception may stand in its place.
+        """Return the next result with its state; `error_of` finds an exception in it.
 
-        None means that steps are quick, and the thread has ended after the last result.
+        None means that steps are quick and that the thread has ended after the last result.
 
         Raises:
-            RuntimeError: If `stop` was called, and there is none.
+            RuntimeError: If `stop` was called, and no result is left.
         """
         results = self.results
         if not results:
             with self._lock:
                 self._consumer_waits = True
-                # Looked at again after the flag is set: the producer looks at it after adding.
+                # Check again after setting the flag. The producer appends first and then checks
+                # the flag, so no wake-up is lost.
                 while not results and not self._stopped and not self._retired:
                     self._changed.wait()
                 self._consumer_waits = False
@@ -151,11 +152,11 @@ class Background:
 
     @staticmethod
     def error_of(element: Any) -> BaseException | None:
-        """Return the exception that stands in an element's place, if one does."""
+        """Return the exception that was raised instead of an element, or None."""
         return element.error if type(element) is _Raised else None
 
     def stop(self, wait: bool = True) -> None:
-        """End the thread after its current step; wait for it unless told not to."""
+        """End the thread after its current step, and wait for it if `wait` is true."""
         with self._lock:
             self._stopped = True
             self._changed.notify_all()

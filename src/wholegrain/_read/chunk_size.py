@@ -1,6 +1,6 @@
-"""How large the chunks are that the consumer reads for itself.
+"""The size of the chunks that the consumer reads itself.
 
-Whether larger ones make an element cheaper is tried, and kept if so.
+Larger chunks are tried, and kept if they reduce the cost per element.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,10 +9,10 @@ from typing import Any
 from wholegrain._read.reader_count import Cost
 
 CHUNK_SECONDS = 1e-3
-"""A chunk is made so large that reading it takes about this long."""
+"""The time that reading a chunk should take."""
 
 _LARGER_CHUNK_SECONDS, _LARGER_CHUNK_BYTES = 25e-3, 1 << 20
-"""What chunks may take that are larger because that makes an element cheaper."""
+"""Bounds of chunks that are larger because that makes elements cheaper."""
 
 _CHUNK_BYTES = 32 << 20
 _GROWTH = 8
@@ -23,26 +23,26 @@ _LONGEST_PAUSE = 64
 
 
 def computed_in(cost: Cost, seconds: float) -> int:
-    """Return how many elements of such a cost can be computed in some time."""
+    """Return how many elements with this CPU cost can be computed in `seconds`."""
     return int(seconds * cost.count / max(cost.cpu, 1e-9))
 
 
 class LargerChunks:
-    """How many times as large as usual chunks are.
+    """Finds the factor by which chunks should be larger than usual.
 
-    Some stages have a fixed cost for each chunk, such as a mixture for each of its components.
+    Some stages have a fixed cost per chunk, for example a mixture for each of its components.
 
     Attributes:
-        factor: 1, or what has made elements cheaper.
+        factor: 1, or the factor that has made elements cheaper.
     """
 
     def __init__(self) -> None:
         self.factor = 1
-        self._before: float | None = None  # What an element took before a try, if one is running.
-        self._pause = self._left = 1  # So many looks before the next try.
+        self._before: float | None = None  # Seconds per element before the running try, if any.
+        self._pause = self._left = 1  # How many measurements to wait before the next try.
 
     def learn(self, seconds: float, settled: bool) -> None:
-        """Note what an element took, and whether chunks are as large as they should be."""
+        """Record the seconds per element, and whether the chunk size has settled."""
         if self._before is not None:
             if seconds < _CHEAPER * self._before:
                 self._pause = 1
@@ -61,9 +61,9 @@ class ChunkSizes:
     """Chooses the size of the next chunk by the time and memory that the last one took.
 
     Args:
-        largest: How many elements a chunk has at most, unless larger ones are cheaper.
-        hint: How many there should be at least, even if that takes longer.
-        size_of: Estimates the bytes of an element.
+        largest: The largest number of elements, unless larger chunks are cheaper.
+        hint: The number of elements that a chunk should have at least, even if it takes longer.
+        size_of: Estimates the size of an element in bytes.
         buffer_bytes: How many bytes a chunk may have.
     """
 
@@ -80,12 +80,12 @@ class ChunkSizes:
         """Return the size of the chunk to read after `chunk`.
 
         Args:
-            size: How large `chunk` was meant to be.
-            cost: What reading it took.
+            size: The intended size of `chunk`.
+            cost: The cost of reading it.
             chunk: Its elements.
-            settled: Whether reads cost what those before them did.
+            settled: Whether the cost per read is stable.
         """
-        # On a busy machine the clock also counts the time of others.
+        # On a busy machine, wall time includes the time that other processes ran.
         took = cost.wall if cost.waited else cost.cpu
         self._larger.learn(took / cost.count, settled)
         factor = self._larger.factor

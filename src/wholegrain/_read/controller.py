@@ -1,18 +1,18 @@
-"""How many workers there should be, found out while they work."""
+"""Adapts the number of workers while they run."""
 
 import dataclasses
 
 _WINDOW_S = 0.1
-"""How long things are watched before they are judged."""
+"""How long to measure before a decision."""
 
 _LONGEST_WINDOW_S = 2.0
-"""The same where elements come so slowly that there were too few to tell."""
+"""The longest measurement, if elements are so slow that few arrive."""
 
 _STARVED = 0.1
-"""A consumer that waits for this share of the time has too few workers."""
+"""A consumer that waits for more than this share of the time has too few workers."""
 
 _SATED = 0.02
-"""One that waits for less than this has enough, or too many."""
+"""A consumer that waits for less than this share of the time has enough workers, or too many."""
 
 _WINDOWS_TO_SHRINK = 8
 _FIRST_REST = 8
@@ -22,14 +22,14 @@ _LARGEST_ROOM = 64
 
 @dataclasses.dataclass(slots=True)
 class Observation:
-    """What was seen since the last one.
+    """The measurements since the last decision.
 
     Args:
-        seconds: How long that is.
-        waited: How many of them the consumer waited for an element.
-        given: How many elements it got.
-        was_full: Whether workers had nothing to do because there was no room for more elements.
-        buffered_bytes: The memory of elements that are ready or on their way.
+        seconds: The length of the measurement.
+        waited: How many of these seconds the consumer waited for an element.
+        given: How many elements the consumer received.
+        was_full: Whether workers were idle because the buffer was full.
+        buffered_bytes: The memory of elements that are ready or being made.
         worker_bytes: The memory of all workers.
     """
 
@@ -42,15 +42,15 @@ class Observation:
 
 
 class Controller:
-    """Adds workers while the consumer waits and that helps, and removes what is not needed.
+    """Adds workers while the consumer waits and more workers help; removes superfluous ones.
 
-    It changes nothing but speed: the caller sees to it that elements and their order do not
-    depend on who makes them.
+    It affects only speed: the caller ensures that elements and their order do not depend on the
+    number of workers.
 
     Args:
-        most_workers: How many there may be.
-        most_bytes: How much memory workers and elements may take.
-        grows_room: Whether more elements may be held ready than at first, too.
+        most_workers: The largest number of workers.
+        most_bytes: How much memory workers and elements may use together.
+        grows_room: Whether the buffer may grow beyond its initial size.
     """
 
     def __init__(self, most_workers: int, most_bytes: int, *, grows_room: bool) -> None:
@@ -60,27 +60,27 @@ class Controller:
         self.wanted = 1
         """How many workers there should be."""
         self.room = 1
-        """How many times as many elements as at first may be held ready."""
-        self._before = 0  # How many there were before the try that is under way; 0 if none is.
+        """The factor by which the initial size of the buffer may grow."""
+        self._before = 0  # The number of workers before the running try; 0 if none is running.
         self._rate_before = 0.0
-        self._rest = 0  # For so many windows nothing is tried.
+        self._rest = 0  # For how many windows nothing is tried.
         self._next_rest = _FIRST_REST
         self._sated = 0
         self._skip = 0
 
     @property
     def is_watching(self) -> bool:
-        """Whether it might want more workers, if the consumer goes on waiting."""
+        """Whether more workers may be added if the consumer keeps waiting."""
         return self.wanted < self._most_workers
 
     def is_due(self, seconds: float, given: int) -> bool:
-        """Say whether so much time, in which so many elements came, is enough to judge by."""
+        """Return whether a measurement of this length and number of elements is sufficient."""
         return seconds >= _WINDOW_S and (given > 2 * self.wanted or seconds >= _LONGEST_WINDOW_S)
 
     def learn(self, seen: Observation) -> None:
-        """Judge what was seen."""
+        """Adapt the number of workers to a measurement."""
         if self._skip:
-            self._skip -= 1  # A new worker has to start, and an old one to finish.
+            self._skip -= 1  # A new worker has to start first, or an old one to finish.
             return
         if seen.buffered_bytes + seen.worker_bytes > self._most_bytes:
             self._save_memory(seen)
@@ -121,7 +121,7 @@ class Controller:
     def _judge_try(self, waited: float, rate: float) -> None:
         before, self._before = self._before, 0
         if self.wanted > before:
-            # At least a third of what each one more could do.
+            # Require at least a third of the ideal speed-up.
             needed = 1 + (self.wanted / before - 1) / 3
             if waited > _STARVED and rate < needed * self._rate_before:
                 self._go_back(before)

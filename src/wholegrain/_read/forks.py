@@ -1,7 +1,7 @@
-"""Forks of the user's process: what has to happen on both sides.
+"""Hooks for forks of the user's process, in the parent and in the child.
 
-A forked child has a copy of everything, and shares what lies in shared memory and the connections
-to workers. Those go on to work for the parent alone.
+A forked child has a copy of every object, and shares shared memory and the connections to workers
+with its parent. The workers keep serving the parent alone.
 """
 
 import os
@@ -19,24 +19,24 @@ _in_child: _Calls = weakref.WeakKeyDictionary()
 
 
 def call_in_parent(owner: _Owner, function: Callable[[_Owner], object]) -> None:
-    """Have `function(owner)` called in a process that is forked: before that, and once more after.
+    """Call `function(owner)` in a process before it is forked, and again afterwards.
 
-    Other threads go on while it is called, but not between the fork and the second call.
+    Other threads may run during the first call, but not between the fork and the second call.
     """
     _in_parent[owner] = function
 
 
 def call_in_child(owner: _Owner, function: Callable[[_Owner], object]) -> None:
-    """Have `function(owner)` called in a child that is forked, before anything else runs in it."""
+    """Call `function(owner)` in a forked child, before anything else runs there."""
     _in_child[owner] = function
 
 
 def used_in_child_error(parent: int) -> RuntimeError:
-    """Return what to raise where a forked child uses an iterator of its parent."""
+    """Return the error for a forked child that uses an iterator of its parent."""
     error = RuntimeError(
         f"This iterator belongs to process {parent}, from which this process ({os.getpid()}) was"
         " forked: the workers or threads it uses are that process's. Make a new iterator in this"
-        " process with `iter(ds)`; to go on from here, give it the state of this one:"
+        " process with `iter(ds)`; to continue from here, give it the state of this one:"
         " `new.set_state(old.get_state())`."
     )
     take_no_place(error)
@@ -47,7 +47,7 @@ def _call(functions: _Calls) -> None:
     while True:
         try:
             found = list(functions.items())
-        except RuntimeError:  # Another thread has added one.
+        except RuntimeError:  # Another thread added an entry meanwhile.
             continue
         break
     for owner, function in found:
@@ -56,7 +56,7 @@ def _call(functions: _Calls) -> None:
 
 def _call_in_child() -> None:
     _call(_in_child)
-    # What was made before belongs to the parent, also where this process is forked again.
+    # Earlier objects belong to the parent, also if this process is forked again.
     _in_parent.clear()
     _in_child.clear()
 

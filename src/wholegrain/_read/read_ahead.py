@@ -1,24 +1,24 @@
-"""Chunks of elements in order, read ahead by as many threads as help.
+"""Reads chunks of elements ahead of the consumer, in order, with as many threads as help.
 
-    consumer: next_chunk()            readers: claim the next chunk, read it, put it in its place
+    consumer: next_chunk()            readers: claim the next chunk, read it, store it on its ticket
         |                                 |
         |  takes the head when done       |  no further ahead than the buffer allows
         v                                 v
     [ chunk 7: done ][ chunk 8: being read ][ chunk 9: done ][ chunk 10: being read ] ...
 
-What a read costs decides who does it. A clock and the CPU time of the thread around each chunk
-tell:
+The cost of a read decides which thread does it. The wall time and the CPU time of a chunk are
+measured:
 
 - Quick reads (a whole chunk in about a millisecond of CPU time) are done by the consumer itself,
   in large chunks: a thread would only add the hand-over.
-- Slow reads that compute run on one thread, or on more if that turns out to be quicker, which it
-  is where native code works without the interpreter's lock.
+- Slow reads that compute run on one thread, or on more if that is measured to be faster, as for
+  native code that releases the GIL.
 - Reads that wait, for a disk or a network, run on as many threads as allowed, in small chunks.
 
 The order and the position never depend on any of this.
 
-What cannot be read is part of a chunk, as a Failure. If an exception comes out of a read all the
-same, the consumer gets it once, and reads that chunk again by itself.
+An element that cannot be read is a Failure in its chunk. If a read nevertheless raises, the
+consumer receives the exception once, and then reads that chunk again itself.
 """
 
 from __future__ import annotations
@@ -35,45 +35,46 @@ from wholegrain._core.failure import record_all
 from wholegrain._core.types import T
 from wholegrain._read import forks
 from wholegrain._read.chunk_size import CHUNK_SECONDS, ChunkSizes, computed_in
-from wholegrain._read.ending import stop_at_exit
 from wholegrain._read.reader_count import Cost, ReaderCount, Waits, timed
 from wholegrain._read.reader_count import Read as Read
 from wholegrain._read.reader_name import as_first_reader, reader_name
+from wholegrain._read.shutdown import stop_at_exit
 
 _THREAD_CHUNK_SECONDS = 5e-3
-"""The same for chunks that a thread computes, where handing over costs more."""
+"""The time that a chunk should take that a thread computes. The hand-over needs larger chunks."""
 
 _WAITING_CHUNK_SECONDS = 25e-3
-"""The same for chunks that a thread waits for: the others go on meanwhile."""
+"""The time that a chunk should take that a thread waits for, while other threads continue."""
 
 _SURE_SECONDS = 50e-3
-"""Reads that compute have to be slow for so long before a thread does them."""
+"""How much CPU time slow reads have to take in a row before threads take over."""
 
 _SLOW_FIRST_SECONDS = 2e-3
-"""If the first read computes for so long, a thread reads on: the consumer may be away for a while,
-as when a first training step is compiled."""
+"""If the first read takes this much CPU time, a thread continues at once. The consumer may be busy
+for a while, for example compiling its first training step."""
 
 _LIKE_THE_FIRST = 0.25
-"""Reads that take this part of what the first one took are slow like it: it did not open files."""
+"""If later reads take this share of the first one's time, the first was not slow because it opened
+files."""
 
 _TRY_AGAIN_SECONDS, _TRY_AGAIN_MOST_SECONDS = 1.0, 10.0
-"""Where a thread turned out to be no quicker than the consumer, when that may be tried again."""
+"""How long to wait before threads are tried again after they were no faster than the consumer."""
 
 _FIRST_READS, _UNWATCHED_SECONDS = 8, 50e-3
-"""Where reads cost what the last one did, so long none is looked at; but for the first ones."""
+"""After the first reads, while the cost per read is stable, measure only one read per 50 ms."""
 
 _QUICK_READ_SECONDS = 5e-3
-"""Of slower ones each may be looked at."""
+"""Reads longer than this are always measured."""
 
 _CACHED_BYTES = 1 << 15
-"""Larger elements should be used while they are in a cache; of smaller ones many may lie ready."""
+"""If all CPUs are busy, the consumer reads larger elements itself, while they are in its cache."""
 
 _UNREAD: list[Any] = []
-"""Stands for a chunk that the consumer has to read."""
+"""Marks a chunk that the consumer has to read itself."""
 
 
 class _Ticket:
-    """A chunk that somebody reads."""
+    """A chunk that a thread has claimed."""
 
     __slots__ = ("chunk", "error", "stop")
 
@@ -89,24 +90,23 @@ class ReadAhead(Generic[T]):
     Args:
         read: Reads the elements from one position up to another; called from several threads.
         start: The first position.
-        stop: The position behind the last.
+        stop: The position after the last.
         num_threads: How many threads may read at once; 0 for none.
-        buffer_size: How many elements may be ready or on their way.
-        largest_chunk: How many elements are read at once, at most.
-        size_of: Estimates the bytes of an element.
-        buffer_bytes: How much memory the elements may take that are ready or on their way. There
-            may be one in the making and one ready, or two for each thread that waits, whatever
-            their size.
-        is_crowded: Whether others keep all the processors busy. Then the consumer itself reads
-            large elements that only have to be computed.
-        read_unwatched: Reads where nothing is to be found out; `read`, if it is left out.
-        chunk_hint: How many elements should be read at once at least, even if that takes longer:
-            fewer would cost more each.
+        buffer_size: How many elements may be ready or being read.
+        largest_chunk: The largest number of elements in a chunk.
+        size_of: Estimates the size of an element in bytes.
+        buffer_bytes: How much memory elements may use that are ready or being read. Whatever their
+            size, one may be ready and one being read, or two per thread if reads wait.
+        is_crowded: Whether other processes keep all CPUs busy. The consumer then reads large
+            elements itself if they only have to be computed.
+        read_unwatched: Reads without measurements; `read` by default.
+        chunk_hint: The number of elements that a chunk should have at least, even if that takes
+            longer, because smaller chunks cost more per element.
 
     Attributes:
-        unwatched: Whether the consumer reads without a closer look at what that costs.
-        unseen_seconds: What such reads took, since somebody has set it to 0.
-        unseen_elements: How many elements that were.
+        unwatched: Whether the consumer's next read takes only the wall clock.
+        unseen_seconds: The time of such reads, since a reader of this attribute set it to 0.
+        unseen_elements: How many elements such reads returned.
         unseen_until: When the last of them ended.
     """
 
@@ -138,18 +138,18 @@ class ReadAhead(Generic[T]):
         self._sizes = ChunkSizes(largest_chunk, chunk_hint, size_of, buffer_bytes)
         self._size_of = size_of
         self._buffer_bytes = buffer_bytes
-        self._most_ahead = buffer_size  # Fewer where elements are large.
+        self._most_ahead = buffer_size  # Reduced if elements are large.
         self._chunk_size = 1
-        self._per_element = float("inf")  # Seconds, when a chunk was last read.
-        self._quick = True  # Whether the consumer reads for itself.
+        self._per_element = float("inf")  # Seconds per element of the fastest chunk so far.
+        self._quick = True  # Whether the consumer reads by itself.
         self._slow_reads = 0
         self._slow_cpu = 0.0
         self._slow_start, self._slow_since = 0, 0.0
-        self._first: Cost | None = None  # If threads read on after it, not yet knowing of others.
+        self._first: Cost | None = None  # The first read, until later reads confirm its cost.
         self._try_again_after, self._try_again_at = _TRY_AGAIN_SECONDS, 0.0
-        self._watched = 0  # Reads that were looked at.
-        self.unwatched = False  # Until then, or until a read takes longer:
-        self._watch_at, self._longest = 0.0, 0.0
+        self._watched = 0  # How many reads were measured.
+        self.unwatched = False
+        self._watch_at, self._longest = 0.0, 0.0  # When to measure the next read, or a slow one.
         self.unseen_seconds, self.unseen_until, self.unseen_elements = 0.0, 0.0, 0
         # Guarded by the lock from here on.
         self._make_locks()
@@ -158,9 +158,9 @@ class ReadAhead(Generic[T]):
         self._taken = start
         self._held = 0
         self._closed = False
-        self._parent: int | None = None  # The process that the threads run in, if not in this one.
+        self._parent: int | None = None  # In a forked child, the process that has the threads.
         self._employed: set[int] = set()
-        self._crew = ReaderCount(self._most_threads)
+        self._thread_count = ReaderCount(self._most_threads)
         self._is_crowded = is_crowded
         self._waits = Waits()
 
@@ -173,7 +173,7 @@ class ReadAhead(Generic[T]):
     # The consumer's side.
 
     def next_chunk(self) -> tuple[int, Sequence[T]]:
-        """Return the position behind the next chunk, and the chunk."""
+        """Return the position after the next chunk, and the chunk."""
         if self._quick and not self._tickets:
             return self._read_here()
         with self._lock:
@@ -190,7 +190,7 @@ class ReadAhead(Generic[T]):
                     try:
                         raise error
                     finally:
-                        del error  # It knows this frame: without that, neither would go.
+                        del error  # Avoids a reference cycle: its traceback refers to this frame.
                 if ticket.chunk is not _UNREAD:
                     return self._hand_out(ticket)
         if ticket is None:
@@ -200,7 +200,7 @@ class ReadAhead(Generic[T]):
             return self._hand_out(ticket)
 
     def _hand_out(self, ticket: _Ticket) -> tuple[int, Any]:
-        """Give the first ticket's chunk to the consumer. Called with the lock."""
+        """Return the first ticket's chunk to the consumer. Called with the lock held."""
         self._tickets.popleft()
         self._held = ticket.stop - self._taken
         self._taken = ticket.stop
@@ -208,18 +208,18 @@ class ReadAhead(Generic[T]):
         return ticket.stop, ticket.chunk
 
     def _wait(self) -> None:
-        """Wait for the next chunk, unless the consumer has to read it. Called with the lock."""
+        """Wait for the next chunk, unless the consumer has to read it. Needs the lock."""
         if not self._quick:
             self._employ()
         if self._quick and not self._tickets:
             return
-        self._crew.starved()
+        self._thread_count.starved()
         while not self._closed and (not self._tickets or self._tickets[0].chunk is None):
             self._ready.wait()
 
     @property
     def reads_here(self) -> bool:
-        """Whether the consumer reads for itself, as far as is known."""
+        """Whether the consumer currently reads by itself."""
         return self._quick
 
     def start(self) -> None:
@@ -230,7 +230,7 @@ class ReadAhead(Generic[T]):
                 self._employ()
 
     def extend(self, stop: int) -> None:
-        """Read on, up to a later position."""
+        """Continue reading up to a later position."""
         with self._lock:
             self._stop = stop
             if not self._quick:
@@ -238,7 +238,7 @@ class ReadAhead(Generic[T]):
             self._room.notify_all()
 
     def close(self) -> None:
-        """Let the threads go; nothing waits for those in the middle of a read."""
+        """End the threads, without waiting for those in the middle of a read."""
         with self._lock:
             self._closed = True
             self._room.notify_all()
@@ -252,12 +252,12 @@ class ReadAhead(Generic[T]):
                 chunk = self._read_unwatched(start, stop)
                 self._next_start = self._taken = stop
                 return stop, chunk
-            # To ask the system takes as long as some reads: only if this may be about to change.
+            # `alone` costs as much as some reads, so use it only if threads may soon take over.
             alone = self._slow_reads > 0 or not self._watched
             chunk, cost = timed(self._read_self, start, stop, alone=alone)
         except BaseException:
-            # The consumer was interrupted. If that happens again at the same element, those
-            # before it should not wait for it.
+            # The consumer was interrupted. If that happens again at the same element, the elements
+            # before it should be returned first.
             self._chunk_size, self.unwatched = 1, False
             raise
         self._next_start = self._taken = stop
@@ -274,7 +274,7 @@ class ReadAhead(Generic[T]):
         return stop, chunk
 
     def _read_unwatched(self, start: int, stop: int) -> Sequence[Any]:
-        """Read a chunk with one clock: the others take as long as some reads do."""
+        """Read a chunk with the wall clock alone: the other clocks cost as much as some reads."""
         began = time.perf_counter()
         chunk = self._read_plainly(start, stop)
         self.unseen_until = ended = time.perf_counter()
@@ -284,7 +284,7 @@ class ReadAhead(Generic[T]):
         return chunk
 
     def _consider_threads(self, cost: Cost, chunk: Sequence[Any]) -> None:
-        """Hand over to threads if reads are slow, not only the first ones, which open files."""
+        """Hand over to threads if reads stay slow after the first ones, which may open files."""
         whole_chunk = cost.cpu / cost.count * self._largest_of_threads
         computed = whole_chunk > 4 * CHUNK_SECONDS and cost.cpu > 0.5 * CHUNK_SECONDS
         now = time.perf_counter()
@@ -307,14 +307,14 @@ class ReadAhead(Generic[T]):
             self._hand_over(cost, chunk, 0.0 if cost.waited else rate)
 
     def _read_on(self, cost: Cost, chunk: Sequence[Any]) -> None:
-        """Let threads read on after the first read, if that was slow."""
+        """Let threads continue after the first read, if that was slow."""
         if cost.waited or (cost.cpu > _SLOW_FIRST_SECONDS and not self._is_crowded):
             self._slow_reads = 0
             self._first = cost
             self._hand_over(cost, chunk, 0.0)
 
     def _is_sure(self, cost: Cost) -> bool | None:
-        """Say whether reads are slow, not only the first one; None if that is not known yet."""
+        """Return whether reads after the first are slow too; None if that is not known yet."""
         first = self._first
         assert first is not None
         if first.waited:
@@ -325,10 +325,10 @@ class ReadAhead(Generic[T]):
         return True if self._slow_cpu >= _SURE_SECONDS else None
 
     def _hand_over(self, cost: Cost, chunk: Sequence[Any], rate: float) -> None:
-        """Let threads read from now on, who compute quicker than this, or wait."""
+        """Let threads read from now on. `rate` is the consumer's rate, or 0 if unknown."""
         with self._lock:
             self._quick = False
-            self._crew.begin(waiting=cost.waited, rate_here=rate)
+            self._thread_count.begin(waiting=cost.waited, rate_here=rate)
             self._limit_memory(chunk)
             self._chunk_size = self._thread_chunk(cost)
             self._held = cost.count
@@ -336,7 +336,7 @@ class ReadAhead(Generic[T]):
 
     @property
     def ready_count(self) -> int:
-        """How many elements have been read that stand next in order."""
+        """How many of the next elements have been read."""
         with self._lock:
             done = itertools.takewhile(lambda ticket: ticket.chunk is not None, self._tickets)
             return sum(len(ticket.chunk or ()) for ticket in done)
@@ -344,8 +344,8 @@ class ReadAhead(Generic[T]):
     # The readers' side.
 
     def _employ(self) -> None:
-        """Start the threads that are wanted and not there yet. Called with the lock."""
-        for number in range(self._crew.wanted):
+        """Start the wanted threads that are not running yet. Called with the lock held."""
+        for number in range(self._thread_count.wanted):
             if number in self._employed or self._closed:
                 continue
             thread = threading.Thread(
@@ -353,7 +353,7 @@ class ReadAhead(Generic[T]):
             )
             try:
                 thread.start()
-            except RuntimeError:  # There cannot be more of them.
+            except RuntimeError:  # The system allows no more threads.
                 if not self._employed:
                     self._quick, self._most_threads = True, 0
                 return
@@ -362,7 +362,7 @@ class ReadAhead(Generic[T]):
             forks.call_in_child(self, ReadAhead._leave_to_parent)
 
     def _leave_to_parent(self) -> None:
-        """Stop in a forked child, which has none of the threads and may find the lock held."""
+        """Stop in a forked child, which does not have the threads and may find the lock held."""
         if self._employed or self._tickets:
             self._parent = os.getppid()
             self._closed = True
@@ -377,9 +377,9 @@ class ReadAhead(Generic[T]):
         while ticket is not None:
             cost = None
             try:
-                computes = not self._crew.waiting
+                computes = not self._thread_count.waiting
                 chunk, cost = timed(self._read, start, ticket.stop, alone=computes)
-            except BaseException as error:  # The consumer must not wait for it.
+            except BaseException as error:  # Wake the consumer, which then reads the chunk itself.
                 chunk, ticket.error = _UNREAD, error
             with self._lock:
                 ticket.chunk = chunk
@@ -390,7 +390,7 @@ class ReadAhead(Generic[T]):
                 start, ticket = self._claim(number)
 
     def _claim(self, number: int) -> tuple[int, _Ticket | None]:
-        """Wait for a chunk to read. Called with the lock; no ticket means to go home."""
+        """Wait for a chunk to read; without a ticket, the thread ends. Needs the lock."""
         while self._has_work_for(number):
             start = self._next_start
             held = min(self._held, self._most_ahead)
@@ -400,27 +400,27 @@ class ReadAhead(Generic[T]):
                 self._tickets.append(ticket)
                 self._next_start = ticket.stop
                 if room > ticket.stop - start:
-                    self._room.notify()  # There is more to do for another one.
+                    self._room.notify()  # There is room for another thread's chunk.
                 return start, ticket
             self._room.wait()
         self._employed.discard(number)
-        self._room.notify()  # Who was woken in vain passes it on.
+        self._room.notify()  # Pass a wake-up on that this thread does not use.
         return 0, None
 
     def _has_work_for(self, number: int) -> bool:
-        wanted = number < self._crew.wanted and not self._quick
+        wanted = number < self._thread_count.wanted and not self._quick
         return wanted and not self._closed and self._next_start < self._stop
 
     def _learn(self, cost: Cost, chunk: Sequence[Any]) -> None:
-        """Judge by a chunk how to go on. Called with the lock."""
-        verdict = self._crew.learn(cost)
+        """Adapt threads and chunk size to the cost of a chunk. Called with the lock held."""
+        verdict = self._thread_count.learn(cost)
         if self._first is not None and not self._quick:
             sure = self._is_sure(cost)
             if sure is None:
                 return
             if sure and not self._first.waited:
-                # What the consumer would do by itself is known now.
-                self._crew.begin(waiting=False, rate_here=cost.count / max(cost.cpu, 1e-9))
+                # The rate of the consumer alone is known now.
+                self._thread_count.begin(waiting=False, rate_here=cost.count / max(cost.cpu, 1e-9))
             self._first = None
             verdict = "" if sure else "go home"
         if verdict == "here":
@@ -429,7 +429,7 @@ class ReadAhead(Generic[T]):
         elif verdict == "quick" and self._is_quick(cost):
             verdict = "here"
         if verdict in ("here", "go home"):
-            self._quick = True  # The consumer goes on by itself when the buffer is empty.
+            self._quick = True  # The consumer reads by itself once the buffer is empty.
             fitting = computed_in(cost, CHUNK_SECONDS) if verdict == "here" else cost.count
             self._chunk_size = max(1, min(self._largest, fitting))
             self._room.notify_all()
@@ -441,27 +441,27 @@ class ReadAhead(Generic[T]):
             self._room.notify_all()
 
     def _is_quick(self, cost: Cost) -> bool:
-        """Whether a whole chunk of a thread would take no time worth a hand-over."""
+        """Return whether a whole chunk of a thread would be too quick for a hand-over."""
         return cost.cpu / cost.count * self._largest_of_threads < CHUNK_SECONDS
 
     def _limit_memory(self, chunk: Sequence[Any]) -> None:
-        """Read fewer elements ahead where they are large. Called with the lock."""
+        """Read fewer elements ahead if they are large. Called with the lock held."""
         if not len(chunk):
             return
-        # Of several, since some may be missing.
-        nbytes = max([self._size_of(chunk[place]) for place in (0, len(chunk) // 2, -1)])
-        fewest = 2 * self._crew.wanted if self._crew.waiting else 2
+        # Measure several, because elements may be missing.
+        nbytes = max([self._size_of(chunk[index]) for index in (0, len(chunk) // 2, -1)])
+        fewest = 2 * self._thread_count.wanted if self._thread_count.waiting else 2
         fitting = max(fewest, self._buffer_bytes // max(1, nbytes))
         self._most_ahead = min(self._buffer_size, fitting)
 
     def _thread_chunk(self, cost: Cost) -> int:
         """Return how many elements one thread should read at a time."""
-        fair = max(1, 2 * self._most_ahead // (3 * max(1, self._crew.wanted)))
-        if self._crew.waiting:
+        fair = max(1, 2 * self._most_ahead // (3 * max(1, self._thread_count.wanted)))
+        if self._thread_count.waiting:
             fitting = int(_WAITING_CHUNK_SECONDS * cost.count / max(cost.wall, 1e-9))
         else:
             fitting = computed_in(cost, _THREAD_CHUNK_SECONDS)
         if cost.wall / cost.count < 0.7 * self._per_element:
-            fitting = max(fitting, 2 * cost.count)  # Larger reads cost less: try still larger.
+            fitting = max(fitting, 2 * cost.count)  # Larger reads cost less per element: grow.
         self._per_element = min(self._per_element, cost.wall / cost.count)
         return max(1, min(fitting, fair, self._largest_of_threads))

@@ -1,4 +1,4 @@
-"""How many threads read ahead: judged by what reading costs."""
+"""Adapts the number of reader threads to the cost of reading."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from wholegrain._read import limits
+from wholegrain._read import machine
 from wholegrain._read.waiting import queued_seconds, voluntary_switches
 
 _WINDOW_SECONDS = 0.05
-"""How long the rate of reading is watched before the number of threads is judged."""
+"""How long to measure the rate of reading before a decision about the number of threads."""
 
 _BETTER = 1.15
-"""More threads have to be this much quicker to stay."""
+"""The speed-up that more threads need to be kept."""
 
 _WORTH = 1.05
-"""Threads that compute have to be this much quicker than the consumer."""
+"""The speed-up over the consumer that computing threads need to be kept."""
 
 Read = Callable[[int, int], Sequence[Any]]
 
 
 class Cost:
-    """What reading a chunk took."""
+    """The cost of reading a chunk: elements, wall time, CPU time, voluntary context switches."""
 
     __slots__ = ("count", "cpu", "wall", "yields")
 
@@ -36,14 +36,14 @@ class Cost:
 
 
 class Waits:
-    """Whether reads wait for a good part of their time: seen from several of them."""
+    """Detects from several reads whether they wait for a substantial part of their time."""
 
     def __init__(self) -> None:
         self._count = 0
         self._cpu = self._wall = 0.0
 
     def see(self, cost: Cost) -> bool:
-        """Note what a read took; say whether it is known by now that they wait."""
+        """Record the cost of a read; return whether reads are known to wait."""
         self._count += 1
         self._cpu += cost.cpu
         self._wall += cost.wall if cost.yields else cost.cpu
@@ -55,7 +55,10 @@ class Waits:
 
 
 def timed(read: Read, start: int, stop: int, *, alone: bool) -> tuple[Sequence[Any], Cost]:
-    """Read a chunk, and what it took; `alone`, as it would have without others on the machine."""
+    """Read a chunk; return it with its cost.
+
+    With `alone`, subtract the time for which the thread was runnable but had no CPU.
+    """
     queued = queued_seconds() if alone else 0.0
     switches = voluntary_switches()
     cpu = time.thread_time()
@@ -69,24 +72,27 @@ def timed(read: Read, start: int, stop: int, *, alone: bool) -> tuple[Sequence[A
 
 
 class ReaderCount:
-    """How many threads read: watched, tried, and kept where it is quicker."""
+    """Tries other numbers of threads, and keeps those that read faster."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._most_computing = min(most, limits.available_cpus())
+        self._most_computing = min(most, machine.available_cpus())
         self._windows_to_probe = 1
         self.begin(waiting=False)
 
     def begin(self, waiting: bool, rate_here: float = 0.0) -> None:
-        """Start over, knowing whether reads wait, and how quickly the consumer reads."""
+        """Start over, given whether reads wait and how many elements per second the consumer reads.
+
+        `rate_here` is 0 if the consumer's rate is unknown.
+        """
         self.waiting = waiting
         self._rate_here = rate_here
         self.wanted = self._most if waiting else min(1, self._most)
-        self._before = 0  # How many there were before a try; 0 if none is under way.
+        self._before = 0  # The number of threads before the running try; 0 if none is running.
         self._rate_before = 0.0
         self._settled = False
         self._windows = 0
-        self._windows_to_try = 0  # Until then, it is known that more threads do not help.
+        self._windows_to_try = 0  # Until that many windows, more threads are known not to help.
         self._open_window()
 
     def _open_window(self) -> None:
@@ -98,14 +104,14 @@ class ReaderCount:
         self._wall = 0.0
 
     def starved(self) -> None:
-        """Note that the consumer had to wait."""
+        """Record that the consumer had to wait."""
         self._starved += 1
 
     def learn(self, cost: Cost) -> str:
-        """Note a chunk; say what to do.
+        """Record the cost of a chunk; return a verdict.
 
-        "more": more threads are wanted; "quick": none may be needed; "here": they are no quicker
-        than the consumer is by itself.
+        The verdict is "more" if more threads are wanted, "quick" if none may be needed, "here" if
+        threads are no faster than the consumer alone, and "" if nothing has to change.
         """
         self._elements += cost.count
         self._chunks += 1
@@ -115,7 +121,7 @@ class ReaderCount:
         if elapsed < _WINDOW_SECONDS or self._chunks < 2 * self.wanted:
             return ""
         self._windows += 1
-        # While the consumer has enough to do, there is nothing to win.
+        # There is nothing to gain unless the consumer has to wait.
         verdict = self._judge(elapsed) if 2 * self._starved >= self._chunks else ""
         self._open_window()
         return verdict
@@ -128,8 +134,7 @@ class ReaderCount:
             self._windows_to_try = 2 * self._windows
             return "quick"
         if self.waiting:
-            # Threads that keep a processor busy do not wait any more: look again, less and
-            # less often.
+            # Threads that keep a CPU busy no longer wait. Check again, with exponential back-off.
             if self._cpu > 0.6 * elapsed and self._windows >= self._windows_to_probe:
                 self._windows_to_probe *= 2
                 self.begin(waiting=False)
@@ -137,7 +142,7 @@ class ReaderCount:
             return ""
         waits = self.wanted == 1 and self._cpu < 0.5 * self._wall
         if waits and self._windows >= self._windows_to_try:
-            # For a source, it seems. But it may be for the interpreter's lock.
+            # Reads seem to wait for a source, but they may be waiting for the GIL.
             self.waiting = True
             return self._try(self._most, rate)
         if self._settled or self.wanted >= self._most_computing:
@@ -145,7 +150,7 @@ class ReaderCount:
         return self._try(min(2 * self.wanted, self._most_computing), rate)
 
     def _try(self, count: int, rate: float) -> str:
-        """Go on with more threads, until it is known whether that is quicker."""
+        """Use more threads until the next decision."""
         self._before, self._rate_before = self.wanted, rate
         self.wanted = count
         return "more"

@@ -1,4 +1,4 @@
-"""What reader threads are called. Programs take the number out of the name, as Grain has it."""
+"""The names of reader threads, which are Grain's: programs parse the number in them."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ _FIRST = reader_name(0)
 def as_first_reader(read: Callable[[int, int], Sequence[Any]]) -> Callable[[int, int], Any]:
     """Return a function that reads under the name of the first reader thread.
 
-    In Grain only reader threads read; here the consumer does, where that is quicker.
+    In Grain only reader threads read. Here the consumer reads itself if that is faster.
     """
 
     def named(first: int, last: int) -> Sequence[Any]:

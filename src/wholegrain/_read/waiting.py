@@ -1,4 +1,4 @@
-"""Notices that elements are waited for, by looking at one of many."""
+"""Detects that a thread waits instead of computing, from its clocks and context switches."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ _EVERY = 64
 
 
 class Probe:
-    """Says when to look at an element, and whether it had to be waited for.
+    """Decides which elements to measure, and whether a measured element had to be waited for.
 
     Example:
         >>> if probe.due():
@@ -29,7 +29,7 @@ class Probe:
         self._left = _FIRST
 
     def due(self) -> bool:
-        """Count an element; say whether it is one to look at."""
+        """Count an element; return whether to measure it."""
         self._left -= 1
         if self._left:
             return False
@@ -37,21 +37,21 @@ class Probe:
         return True
 
     def begin(self) -> None:
-        """Look at the clocks before the element."""
+        """Read the clocks before the element."""
         self._switches = voluntary_switches()
         self._cpu = time.thread_time()
         self._wall = time.perf_counter()
 
     def waited(self) -> bool:
-        """Say whether most of the time since `begin` was spent waiting."""
+        """Return whether most of the time since `begin` was spent waiting."""
         wall = time.perf_counter() - self._wall
         cpu = time.thread_time() - self._cpu
         return wall > 2e-4 and cpu < 0.5 * wall and voluntary_switches() != self._switches
 
     def was_slow(self, seconds: float) -> bool:
-        """Say whether that took longer than so many seconds to compute, or waited.
+        """Return whether the element took more than `seconds` of CPU time, or waited.
 
-        If so, the next element is looked at too.
+        If so, the next element is measured too.
         """
         slow = time.thread_time() - self._cpu > seconds or self.waited()
         if slow:
@@ -60,9 +60,9 @@ class Probe:
 
 
 def queued_seconds() -> float:
-    """Return how long this thread was ready to run, but others had the processors.
+    """Return for how long this thread was runnable but had no CPU.
 
-    On systems that do not tell, 0: then a thread on a busy machine looks like one that waits.
+    Returns 0 if the system does not provide it. A thread on a busy machine then seems to wait.
     """
     try:
         with open("/proc/thread-self/schedstat", "rb", buffering=0) as file:
@@ -74,9 +74,9 @@ def queued_seconds() -> float:
 
 
 def queued_for_each_second() -> float:
-    """Return how long this process's threads were ready to run for each second that they ran.
+    """Return how long this process's threads were runnable without a CPU per second of CPU time.
 
-    On systems that do not tell, 0.
+    Returns 0 if the system does not provide it.
     """
     ran = queued = 0
     try:
@@ -97,19 +97,19 @@ def _schedstat(thread: str) -> list[bytes]:
     except OSError as error:
         if is_interruption(error):
             raise
-        return [b"0", b"0"]  # It has ended.
+        return [b"0", b"0"]  # The thread has ended.
 
 
 def voluntary_switches() -> int:
-    """Count how often this thread has given up the processor to wait for something."""
+    """Return the number of voluntary context switches of this thread."""
     try:
         return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
-    except (NameError, AttributeError):  # Not on this system: then only the clocks tell.
+    except (NameError, AttributeError):  # Not available here: only the clocks decide.
         return time.perf_counter_ns()
 
 
 def involuntary_switches() -> int:
-    """Count how often others were given the processor although this thread could have run on."""
+    """Return the number of involuntary context switches of this thread."""
     try:
         return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
     except (NameError, AttributeError):
@@ -117,13 +117,13 @@ def involuntary_switches() -> int:
 
 
 class ThreadTimes:
-    """What a thread's clocks say, or how much they went on by.
+    """The readings of a thread's clocks, or the difference between two readings.
 
     Args:
-        wall: Seconds by the clock.
-        cpu: Seconds in which the thread ran.
-        queued: Seconds in which it was ready to run, but others had the processors.
-        switches: How often it gave up the processor to wait for something.
+        wall: Seconds of wall time.
+        cpu: Seconds of CPU time.
+        queued: Seconds for which the thread was runnable but had no CPU.
+        switches: The number of voluntary context switches.
     """
 
     __slots__ = ("cpu", "queued", "switches", "wall")
@@ -135,7 +135,7 @@ class ThreadTimes:
 
     @classmethod
     def now(cls) -> "ThreadTimes":
-        """Look at the clocks of this thread, which takes some microseconds."""
+        """Read the clocks of this thread, which takes some microseconds."""
         queued, switches = queued_seconds(), voluntary_switches()
         return cls(time.perf_counter(), time.thread_time(), queued, switches)
 
@@ -149,7 +149,7 @@ class ThreadTimes:
         )
 
     def add(self, other: "ThreadTimes") -> None:
-        """Add up two amounts."""
+        """Add another difference to this one."""
         self.wall += other.wall
         self.cpu += other.cpu
         self.queued += other.queued
@@ -157,9 +157,9 @@ class ThreadTimes:
 
     @property
     def computing_share(self) -> float:
-        """The share of the time in which the thread computed instead of waiting.
+        """The share of the time for which the thread computed instead of waiting.
 
-        The time in which others had the processors counts as neither.
+        Time for which it was runnable but had no CPU counts as neither.
         """
         if self.switches <= 0:
             return 1.0

@@ -1,13 +1,13 @@
-"""The seam between workers and whatever starts them: fork, spawn, or a backend of your own.
+"""The protocol between workers and what starts them: fork, spawn, or a backend of your own.
 
     our side, the same for all backends          |  the backend            |  the worker
     ---------------------------------------------+-------------------------+----------------------
     order, states, exactly once, errors,         |  Backend.start(spec)    |  run_worker(packed,
     how many workers ("auto")                    |  WorkerHandle: messages |      send, receive)
 
-A backend starts a worker somewhere, moves messages in order in both directions, and says when and
-why a worker has died. It never looks into a message. A message is a tuple of plain Python values,
-so that anything that pickles can move it. Nothing here assumes one machine.
+A backend starts a worker somewhere, moves messages in order in both directions, and reports when
+and why a worker has died. It never inspects a message. A message is a tuple of plain Python values,
+so any transport that can pickle can carry it. Nothing here assumes a single machine.
 """
 
 import pickle
@@ -16,20 +16,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wholegrain._workers import set_up
+from wholegrain._workers import startup
 from wholegrain._workers.messages import Job
 from wholegrain._workers.program import Program
 from wholegrain._workers.transport import Decoder
 
 Message = tuple[Any, ...]
-"""What a worker and its consumer say to each other: plain values that can be pickled."""
+"""A message between a worker and its consumer: plain values that can be pickled."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class WorkerSpec:
-    """What a backend is asked to start.
+    """The worker that a backend has to start.
 
-    Backends need `index` and `count`, which say which worker this is, and `packed()`.
+    A backend needs only `index` and `count`, which identify the worker, and `packed()`.
     """
 
     program: Program
@@ -45,11 +45,11 @@ class WorkerSpec:
 
     @property
     def name(self) -> str:
-        """Which worker this is, for messages."""
+        """The worker's name in log lines and errors."""
         return f"worker {self.index} of {self.count}"
 
     def job(self) -> Job:
-        """Return what the worker has to know besides its program."""
+        """Return the settings that the worker needs besides its program."""
         return Job(
             index=self.index,
             count=self.count,
@@ -58,11 +58,11 @@ class WorkerSpec:
             generation=self.generation,
             state=self.state,
             singly=self.singly,
-            set_up=set_up.names(),
+            startup=startup.names(),
         )
 
     def packed(self) -> bytes:
-        """Return everything that `run_worker` needs, with the pipeline and its arrays."""
+        """Return everything that `run_worker` needs, including the pipeline and its arrays."""
         return pickle.dumps((self.job(), self.program.copy_inline()), 5)
 
 
@@ -71,10 +71,10 @@ class WorkerExit:
     """How a worker ended.
 
     Args:
-        reason: For people, for example "exit code -9 (SIGKILL)".
-        report: What the worker said last, for example the stack of a crash in native code.
-        is_blameless: Whether something else ended it than what it was making, for example a
-            machine that was shut down. Then nothing is held against the element.
+        reason: A description for people, for example "exit code -9 (SIGKILL)".
+        report: The last output of the worker, for example the stack of a crash in native code.
+        is_blameless: Whether the cause lies outside the worker, for example a machine that was
+            shut down. Such a death does not count against the element that was being made.
         hint: A sentence about the likely cause.
     """
 
@@ -85,45 +85,45 @@ class WorkerExit:
 
 
 class WorkerHandle(ABC):
-    """One worker that was started. Only one thread at a time uses it, except for `close`."""
+    """A started worker. Only one thread at a time uses it, except that any may call `close`."""
 
     @abstractmethod
     def send(self, message: Message) -> None:
-        """Send a message. If the worker is gone, do nothing: `receive` tells it."""
+        """Send a message. If the worker has died, do nothing: `receive` raises EOFError."""
 
     @abstractmethod
     def receive(self, timeout_s: float) -> Message | None:
-        """Return the next message; None if there is none within the time.
+        """Return the next message, or None if none arrives within `timeout_s`.
 
         Raises:
-            EOFError: If the worker has died, and everything that it sent was received.
+            EOFError: If the worker has died and everything that it sent has been received.
         """
 
     @abstractmethod
     def exit(self) -> WorkerExit:
-        """Say how the worker ended; end it first if it has not."""
+        """Return how the worker ended. Kill it first if it is still running."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the worker, without waiting for it. May be called more than once."""
+        """End the worker without waiting for it. May be called more than once."""
 
     def disown(self) -> None:  # noqa: B027  (most have nothing to do)
-        """Let go of the worker in a forked child of this process: it is the parent's."""
+        """Release the worker in a forked child of this process; it belongs to the parent."""
 
     @property
     def decoder(self) -> Decoder | None:
-        """What turns records into elements; None where all of an element is in the message."""
+        """Turns records into elements; None if messages carry whole elements."""
         return None
 
     def memory_bytes(self) -> int | None:
-        """Return how much memory of this machine the worker takes; None if unknown."""
+        """Return how much memory of this machine the worker uses, or None if unknown."""
         return None
 
     def stuck_because(self, quiet_s: float) -> str | None:
         """Return a warning if something seems to keep the worker from running.
 
         Args:
-            quiet_s: For how many seconds the worker has sent nothing, though one waits for it.
+            quiet_s: For how many seconds the worker has sent nothing while the consumer waited.
         """
         return None
 
@@ -135,21 +135,21 @@ class Backend(ABC):
     def start(self, spec: WorkerSpec) -> WorkerHandle:
         """Start a worker that runs `run_worker(spec.packed(), send, receive)`.
 
-        It need not have started when this returns.
+        The worker may still be starting when this returns.
         """
 
     @abstractmethod
     def wait(self, handles: Sequence[WorkerHandle], timeout_s: float) -> Iterable[WorkerHandle]:
-        """Wait until one of the workers has sent something or died; return those that have.
+        """Wait until at least one of the workers has sent something or died.
 
-        Return nothing if none has within the time.
+        Return the handles of all workers that have; none if `timeout_s` passes first.
         """
 
     def prepare(self, modules: Iterable[str]) -> None:  # noqa: B027  (most have nothing to do)
-        """Start what workers are started from, without waiting for it.
+        """Start whatever the backend needs before its first worker, without waiting for it.
 
         Args:
-            modules: What the workers will import.
+            modules: The modules that the workers will import.
         """
 
 
@@ -157,8 +157,8 @@ def resolve(backend: Any) -> Backend:
     """Return the backend that an option asks for.
 
     Args:
-        backend: "fork", "spawn", a backend, or None for the one in WHOLEGRAIN_WORKER_START, or else
-            "fork" on Linux and "spawn" elsewhere.
+        backend: "fork", "spawn" or a backend. None selects the one that WHOLEGRAIN_WORKER_START
+            names; without that variable, "fork" on Linux and "spawn" elsewhere.
     """
     from wholegrain._workers.local import backend as local
 

@@ -1,4 +1,4 @@
-"""Our side of one worker, whatever backend has started it."""
+"""The consumer's side of one worker, for any backend."""
 
 import atexit
 import os
@@ -8,25 +8,26 @@ import weakref
 from typing import Any
 
 from wholegrain._core.log import logger
-from wholegrain._read import ending, forks
+from wholegrain._read import forks, shutdown
 from wholegrain._workers import messages
 from wholegrain._workers.backend import Backend, Message, WorkerExit, WorkerSpec
 from wholegrain._workers.transport import Decoder
 
-# How long to wait before the worker is asked for what it has; longer where it had nothing.
+# How long to wait before the worker is nudged to send what is finished. The wait doubles up to the
+# maximum while nudges bring nothing.
 _NUDGE_AFTER_S = 1e-3
 _NUDGE_AFTER_MOST_S = 16e-3
 
 QUIET_S = 5.0
-"""If a worker sends nothing for so long, somebody should look at it."""
+"""A worker that sends nothing for this long is checked for being stuck."""
 
 
 class WorkerClient:
-    """Starts a worker and talks to it.
+    """Starts a worker and exchanges messages with it.
 
     Args:
-        backend: What starts it.
-        spec: What it runs, and where it begins.
+        backend: Starts the worker.
+        spec: The program that it runs, and the state to start from.
     """
 
     def __init__(self, backend: Backend, spec: WorkerSpec) -> None:
@@ -36,16 +37,17 @@ class WorkerClient:
         self._is_open = True
         self._decoder = self.handle.decoder or Decoder(None, 0)
         self._released: tuple[list[int], list[int]] = ([], [])
-        self._told = self._untold_bytes = 0  # What the worker knows was taken, and does not know.
+        self._acknowledged = 0  # How many elements the worker knows were taken.
+        self._unacknowledged_bytes = 0
         self._patience = _NUDGE_AFTER_S
         self._quiet_since: float | None = None
         self._has_warned = False
         self.worker_pid: int | None = None
-        """The number of the process, once it has said hello."""
+        """The process id, known once HELLO has arrived."""
         self.begun: int | None = None
-        """The generation of which the worker has begun a suspect element."""
+        """The generation in which the worker has begun a suspect element."""
         self.report: Any = None
-        """What the iterator in the worker last reported."""
+        """The last report of the iterator in the worker."""
         self.decode = self._decoder.decode
         self.discard = self._decoder.discard
         _open_clients.add(self)
@@ -53,13 +55,13 @@ class WorkerClient:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not been closed."""
+        """Whether `close` has not been called."""
         return self._is_open
 
     # Messages.
 
     def receive(self) -> Message:
-        """Wait for elements, for their end, or for an error.
+        """Wait for a message with elements, with their end, or with an error.
 
         Raises:
             EOFError: If the worker died.
@@ -74,7 +76,7 @@ class WorkerClient:
                 return message
 
     def _wait_nudging(self) -> Message:
-        """Ask the worker for what is finished, and wait."""
+        """Ask the worker for its finished elements, and wait."""
         self.nudge()
         message = self.handle.receive(_NUDGE_AFTER_S)
         if message is not None:
@@ -87,7 +89,7 @@ class WorkerClient:
         return message
 
     def receive_arrived(self) -> Message | None:
-        """Return the next elements, their end, or an error, if it is there; None if not yet.
+        """Return the next message with elements, their end or an error; None if none is here yet.
 
         Raises:
             EOFError: If the worker died.
@@ -99,7 +101,7 @@ class WorkerClient:
         return None
 
     def _is_content(self, message: Message) -> bool:
-        """Take in what a message says beside elements; say whether it is about those."""
+        """Process a control message; return whether the message is about elements instead."""
         kind = message[0]
         if kind == messages.HELLO:
             self.worker_pid = message[1]
@@ -114,7 +116,7 @@ class WorkerClient:
         return False
 
     def note_quiet(self) -> None:
-        """Note that the consumer waits for the worker; warn if the worker does not run."""
+        """Record that the consumer waits for the worker; warn if the worker seems stuck."""
         now = time.monotonic()
         if self._quiet_since is None:
             self._quiet_since = now
@@ -126,72 +128,72 @@ class WorkerClient:
                 logger().warning("%s", warning)
 
     def nudge(self) -> None:
-        """Ask for what is finished: the consumer waits."""
+        """Ask the worker to send its finished elements now, because the consumer waits."""
         self.handle.send((messages.NUDGE,))
 
     def assign(self, number: int, state: bytes, singly: int) -> None:
-        """Have the worker go to a state, once it has done what it was given before.
+        """Queue a span: the worker goes to `state` once the spans assigned before are finished.
 
-        Freed slots are returned one call late: a worker that got all of them back at once would
-        return memory to the system that it needs for the next element.
+        Freed slots are returned one call late, so that the worker's arena does not shrink and grow
+        again.
 
         Args:
-            number: The generation that what it sends is of.
-            state: Where to go.
+            number: The generation of the elements that it sends for this span.
+            state: The state in which the span starts.
             singly: How many elements it sends one by one.
         """
         released, self._released = self._released, self._decoder.take_released()
         if any(released):
             self.handle.send((messages.TAKEN, -1, 0, *released))
-        self.handle.send((messages.STRETCH, number, state, singly))
+        self.handle.send((messages.SPAN, number, state, singly))
 
     def nbytes_of(self, item: Any, kind: int) -> int:
-        """Return about how much memory an element of a message takes."""
+        """Return approximately how many bytes an element of a message occupies."""
         if kind == messages.PLAIN:
             return 64 + (len(item) if isinstance(item, (str, bytes)) else 0)
         return self._decoder.nbytes_of(item)
 
     def cancel(self, number: int = 0) -> None:
-        """Have the worker forget what it was given, or one thing that it has not begun."""
+        """Cancel all spans assigned to the worker, or the one span `number` if not begun."""
         self.handle.send((messages.CANCEL, number))
 
     def acknowledge(self, generation: int, taken: int, nbytes: int) -> None:
-        """Tell the worker how many elements were taken, and which slots came free.
+        """Report to the worker how many elements were taken, and which slots are free again.
 
-        Not always at once: it can go on for a while before it has to know.
+        Reports are batched, because the worker can run ahead for a while without one.
 
         Args:
             generation: The generation of the elements.
-            taken: How many, in all.
-            nbytes: How large the elements are that were not taken at the last call.
+            taken: How many elements were taken in total.
+            nbytes: The size of the elements taken since the last call.
         """
-        self._untold_bytes += nbytes
+        self._unacknowledged_bytes += nbytes
         if (
-            taken - self._told >= messages.TAKEN_TOGETHER
-            or self._untold_bytes >= messages.TAKEN_TOGETHER_BYTES
+            taken - self._acknowledged >= messages.TAKEN_TOGETHER
+            or self._unacknowledged_bytes >= messages.TAKEN_TOGETHER_BYTES
         ):
-            self._told, self._untold_bytes = taken, 0
+            self._acknowledged, self._unacknowledged_bytes = taken, 0
             released = self._decoder.take_released()
             self.handle.send((messages.TAKEN, generation, taken, *released))
 
     def reposition(self, generation: int, state: bytes) -> None:
-        """Have the worker go on from a state. What it sends is of that generation then."""
-        self._told = self._untold_bytes = 0
+        """Move the worker to a state. Everything that it sends afterwards has that generation."""
+        self._acknowledged = self._unacknowledged_bytes = 0
         self.handle.send((messages.REPOSITION, generation, state, 0))
 
     # The end.
 
     def exit(self) -> WorkerExit:
-        """Say how the worker ended; end it first if it has not."""
+        """Return how the worker ended. Kill it first if it is still running."""
         return self.handle.exit()
 
     def __del__(self) -> None:
-        # Of one that nobody has got hold of, because its start was interrupted.
+        # Reached if the start was interrupted before the caller got a reference.
         if getattr(self, "_is_open", False):
             self.close()
 
     def close(self) -> None:
-        """End the worker; do not wait for it. Arrays that came from it stay valid."""
+        """End the worker without waiting for it. Arrays received from it stay valid."""
         if not self._is_open:
             return
         self._is_open = False
@@ -206,7 +208,7 @@ _open_clients: "weakref.WeakSet[WorkerClient]" = weakref.WeakSet()
 
 
 def _close_all() -> None:
-    ending.exiting.set()
+    shutdown.exiting.set()
     for client in list(_open_clients):
         client.close()
 

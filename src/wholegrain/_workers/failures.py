@@ -1,4 +1,4 @@
-"""What went wrong in a worker, told in the main process as if it had happened there."""
+"""Exceptions of workers, sent to the main process and raised there with their tracebacks."""
 
 import ast
 import pickle
@@ -13,11 +13,11 @@ _MAX_CHAIN = 16
 
 
 class WorkerError(RuntimeError):
-    """Stands in for an exception from a worker that could not itself be sent.
+    """Replaces an exception from a worker that could not be pickled.
 
     Attributes:
         type_name: The name of the exception's class.
-        message: What it said.
+        message: The exception's message.
         traceback_text: The traceback, as the worker would have printed it.
     """
 
@@ -35,7 +35,7 @@ class WorkerError(RuntimeError):
 
 
 class _Frame(NamedTuple):
-    """A line of a traceback."""
+    """One line of a traceback."""
 
     file: str
     line: int
@@ -43,7 +43,7 @@ class _Frame(NamedTuple):
 
 
 class _PackedError(NamedTuple):
-    """An exception, and those before it, ready to be pickled."""
+    """An exception with its causes and contexts, ready to be pickled."""
 
     pickled: bytes | None
     parts: bytes | None
@@ -57,11 +57,11 @@ class _PackedError(NamedTuple):
 
 
 def pack_error(error: BaseException, hidden_file: str = "") -> bytes:
-    """Return what `unpack_error` makes the exception of, in another process.
+    """Pack an exception for `unpack_error` in another process.
 
     Args:
         error: The exception, with its traceback.
-        hidden_file: The first lines of the traceback are left out while they are in this file.
+        hidden_file: Leading frames of the traceback are omitted while they are in this file.
     """
     return pickle.dumps(_pack(error, hidden_file, set()))
 
@@ -77,7 +77,7 @@ def _pack(error: BaseException, hidden_file: str, seen: set[int]) -> _PackedErro
     try:
         message = str(error)
     except Exception as failure:
-        message = f"<its text cannot be had: {failure!r}>"
+        message = f"<its message cannot be computed: {failure!r}>"
     pickled = _pickle_whole(error)
     kind = type(error)
     return _PackedError(
@@ -96,7 +96,10 @@ def _pack(error: BaseException, hidden_file: str, seen: set[int]) -> _PackedErro
 
 
 def _pickle_whole(error: BaseException) -> bytes | None:
-    """Pickle an exception, if it also comes back: many do not, for what their __init__ asks."""
+    """Pickle an exception; None if it cannot be unpickled.
+
+    Many cannot, because their `__init__` needs other arguments than `args` holds.
+    """
     try:
         pickled = dumps_by_value(error)
         copy = pickle.loads(pickled)
@@ -106,7 +109,7 @@ def _pickle_whole(error: BaseException) -> bytes | None:
 
 
 def _pickle_parts(error: BaseException) -> bytes | None:
-    """Pickle the class, the arguments and the attributes, with text for what does not pickle."""
+    """Pickle the class, arguments and attributes, with the `repr` of values that do not pickle."""
     args = tuple(_sendable(value) for value in error.args)
     attributes = {key: _sendable(value) for key, value in vars(error).items()}
     try:
@@ -149,7 +152,7 @@ def _frames(trace: types.TracebackType | None) -> list[_Frame]:
 
 
 def unpack_error(data: bytes) -> BaseException:
-    """Return the exception that `pack_error` packed, with its traceback and those before it."""
+    """Return the exception that `pack_error` packed, with its traceback, causes and contexts."""
     return _unpack(pickle.loads(data))
 
 
@@ -162,7 +165,7 @@ def _unpack(packed: _PackedError) -> BaseException:
             error = _from_parts(packed.parts)
         else:
             error = WorkerError(packed.type_name, packed.message, packed.text)
-    except Exception:  # Of a class that exists only there.
+    except Exception:  # Its class exists only in the worker.
         error = WorkerError(packed.type_name, packed.message, packed.text)
     error.__traceback__ = _traceback(packed.frames)
     error.__cause__ = _unpack(packed.cause) if packed.cause else None
@@ -172,10 +175,10 @@ def _unpack(packed: _PackedError) -> BaseException:
 
 
 def _traceback(frames: list[_Frame]) -> types.TracebackType | None:
-    """Return a traceback that shows these lines as those of this process are shown.
+    """Return a traceback object with these frames.
 
-    Debuggers, editors and the filter of our own frames follow it as they follow any other. It has
-    no local variables, and no marks below the lines.
+    Debuggers, editors and the filter that hides our own frames treat it like any other traceback.
+    It has no local variables and no column information.
     """
     trace = None
     for packed in reversed(frames):
@@ -185,8 +188,8 @@ def _traceback(frames: list[_Frame]) -> types.TracebackType | None:
 
 
 def _frame(packed: _Frame) -> types.FrameType:
-    # A frame exists only where code runs. This code, the call `frame()`, is said to be in that
-    # line, in no column, and returns its own frame.
+    # Python creates frames only for running code. So compile the call `frame()` with the worker's
+    # file, line and function name; running it returns its own frame.
     line, nowhere = packed.line, -1
     name = ast.Name("frame", ast.Load(), lineno=line, col_offset=nowhere)
     call = ast.Expression(ast.Call(name, [], [], lineno=line, col_offset=nowhere))
@@ -200,7 +203,7 @@ def _frame(packed: _Frame) -> types.FrameType:
 
 
 def describe_exit(code: int | None) -> str:
-    """Say how a process ended, and what usually is the reason."""
+    """Describe an exit code, with its most likely cause."""
     if code is None:
         return "unknown (the process that starts workers has ended, too)"
     if code >= 0:

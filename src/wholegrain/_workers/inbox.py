@@ -1,4 +1,4 @@
-"""What iterators over workers have in common: the message in hand, and how they end."""
+"""The base class of iterators over workers: the current message, and closing."""
 
 import os
 from abc import ABC, abstractmethod
@@ -13,31 +13,31 @@ from wholegrain._workers.client import WorkerClient
 T = TypeVar("T")
 
 SINGLY_AFTER_DEATH = 2048
-"""After a worker died, so many elements of what it left are sent one by one.
+"""After a worker has died, this many of its remaining elements are sent one by one.
 
-So it is known which of them was next if that happens again."""
+If a worker dies again, this shows which element was next."""
 
 MOST_LOSSES = 5
-"""How often workers may die at one element for reasons that are not to do with it."""
+"""How many deaths at one element may have an outside or unknown cause before it is an error."""
 
 Current = tuple[list[Any], int, Callable[[Any], Any] | None]
-"""The elements of a message, their number, and what decodes them, if they are records."""
+"""The elements of a message, how many there are, and their decoder if they are records."""
 
 _NO_ELEMENTS: Current = ([], 0, None)
 
 
 class Inbox(ABC, Generic[T]):
-    """Hands out the elements of one message after the other.
+    """Returns the elements of one message after the other.
 
-    Another thread may call `close` in the middle of `next`. So the elements of the current
-    message, their number and what decodes them are one attribute, which is always assigned before
-    `_cursor` and read after it.
+    Another thread may call `close` in the middle of `next`. To avoid a race, the elements of the
+    current message, their number and their decoder are one attribute, which is always assigned
+    before `_cursor` and read after it.
     """
 
     def __init__(self) -> None:
         self._current = _NO_ELEMENTS
         self._cursor = 0  # How many elements of the message were handed out.
-        self._marks: list[int | bytes] = []  # The states after each of them.
+        self._wire_states: list[int | bytes] = []  # The states after each of them.
         self._source: WorkerClient | None = None
         self._closed = False
         self._owner = os.getpid()
@@ -69,7 +69,7 @@ class Inbox(ABC, Generic[T]):
     @property
     @abstractmethod
     def _made_by(self) -> str:
-        """Who made the current message."""
+        """The name of the worker that made the current message."""
 
     @abstractmethod
     def _next_message(self) -> Current:
@@ -77,22 +77,22 @@ class Inbox(ABC, Generic[T]):
 
     @abstractmethod
     def _acknowledge(self, count: int) -> None:
-        """Note that the last of `count` elements of a message is being handed out."""
+        """Record that the last of `count` elements of a message is being handed out."""
 
     @property
     @abstractmethod
     def _has_workers(self) -> bool:
-        """Whether there are workers to let go of."""
+        """Whether any worker is running."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the workers, without waiting for them. Can be called more than once."""
+        """End the workers without waiting for them. Can be called more than once."""
 
     def _hold(
-        self, client: WorkerClient, kind: int, elements: list[Any], marks: list[int | bytes]
+        self, client: WorkerClient, kind: int, elements: list[Any], wire_states: list[int | bytes]
     ) -> Current:
-        """Go on with the elements of a message; return what `_current` is then."""
-        self._marks = marks
+        """Make a message the current one; return the new value of `_current`."""
+        self._wire_states = wire_states
         self._source = client
         decode = client.decode if kind == messages.RECORDS else None
         current = self._current = elements, len(elements), decode
@@ -100,7 +100,7 @@ class Inbox(ABC, Generic[T]):
         return current
 
     def _drop(self) -> None:
-        """Forget the current message, and give its slots back."""
+        """Discard the current message, and release its slots."""
         elements, _, decode = self._current
         if self._source is not None and decode is not None:
             discard(self._source, messages.RECORDS, elements[self._cursor :])
@@ -109,11 +109,11 @@ class Inbox(ABC, Generic[T]):
     def _forget(self) -> None:
         self._current = _NO_ELEMENTS
         self._cursor = 0
-        self._marks = []
+        self._wire_states = []
         self._source = None
 
     def _leave_to_parent(self) -> None:
-        """Let go of the workers in a forked child: they are the parent's. The position stays."""
+        """Release the workers in a forked child; they belong to the parent. Keep the position."""
         if self._has_workers:
             self._left_to_parent = True
             self.close()
@@ -123,23 +123,23 @@ class Inbox(ABC, Generic[T]):
             raise forks.used_in_child_error(self._owner)
         if self._closed:
             raise ValueError(
-                "Trying to advance a closed iterator. Make a new one with `iter(...)`, and give"
-                " it this one's state with `set_state` to go on from here."
+                "Trying to advance a closed iterator. Make a new one with `iter(ds)`, and restore"
+                " its position with `set_state`."
             )
 
 
 def discard(client: WorkerClient, kind: int, elements: list[Any]) -> None:
-    """Give the slots of elements back that nobody will look at."""
+    """Release the slots of elements that will not be decoded."""
     if kind == messages.RECORDS:
         for record in elements:
             client.discard(record)
 
 
 def death_text(ended: WorkerExit, happened: str) -> str:
-    """Return the message for an element that no worker survives.
+    """Return the error message for an element at which workers die.
 
     Args:
-        ended: How the last one ended.
+        ended: How the last worker ended.
         happened: Sentences that name the element.
     """
     text = f"Worker process was terminated unexpectedly with {ended.reason}. {happened}"

@@ -1,8 +1,8 @@
-"""What is in an element, and where: taken apart on one side, put together on the other.
+"""The layout of an element in memory: flattened in the worker, rebuilt in the consumer.
 
 An element is a tree of dicts, lists and tuples. Its arrays lie side by side in a block of memory,
-each at a multiple of 64 bytes, in Fortran's order if it was so in the worker. Elements that
-differ only in their numbers have the same *layout*:
+each aligned to 64 bytes, in Fortran order if they were in the worker. Elements that differ only in
+their values have the same *layout*:
 
     {"image": uint8[224, 224, 3], "label": 7}
       dict("image", "label"), array uint8[224, 224, 3] at byte 0 of block 0, other
@@ -24,8 +24,8 @@ Bytes = NDArray[np.uint8]
 Parts = tuple[Any, ...]
 """The containers and leaves of an element, depth first."""
 
-Place = tuple[int, int]
-"""Where an array lies: the number of the block, and the first byte."""
+Location = tuple[int, int]
+"""Where an array lies: the number of its block, and the offset in bytes."""
 
 _DICT, _LIST, _TUPLE, _ARRAY, _OTHER = range(5)
 _NDARRAY, _MEMMAP = np.ndarray, np.memmap
@@ -34,14 +34,14 @@ _MANY = 8
 
 _ALIGNMENT = 64
 _PADDING = bytes(_ALIGNMENT)
-# From this size on an array is copied by itself; smaller ones are joined first.
+# Arrays of at least this size are copied one by one; smaller neighbours are joined first.
 _LARGE = 1 << 15
 
 
 def flatten(value: Any, parts: list[Any], arrays: list[Array], others: list[Any]) -> None:
-    """Add what is in `value` to the lists: all of it, the arrays, and the other leaves.
+    """Append the containers and leaves of `value` to `parts`, its arrays and its other leaves.
 
-    Arrays of objects are other leaves; so are classes of arrays with a meaning of their own.
+    Object arrays and subclasses of `ndarray` count as other leaves.
     """
     kind = type(value)
     if kind is _NDARRAY or kind is _MEMMAP:
@@ -53,16 +53,16 @@ def flatten(value: Any, parts: list[Any], arrays: list[Array], others: list[Any]
             shape = value.shape
             if len(shape) > 1 and value.flags.fnc:
                 parts.append((_ARRAY, dtype, shape, "F"))
-                arrays.append(value.T)  # The same bytes, as everything else here wants them.
+                arrays.append(value.T)  # The same bytes, C-contiguous like all other arrays.
             else:
                 parts.append((_ARRAY, dtype, shape, "C"))
                 arrays.append(value)
     elif kind is dict and _has_plain_keys(value):
-        if follows_jax():  # `tree` says why the order of the keys depends on it.
+        if follows_jax():  # `_core.tree` explains why the order of the keys depends on jax.
             value = dict(sorted(value.items(), key=_key))
         parts.append((_DICT, *value))
         for item in value.values():
-            # As for any value, without a call for each of many arrays.
+            # The same as the array branch, without a call per array.
             if (
                 type(item) is _NDARRAY
                 and not item.dtype.hasobject
@@ -89,12 +89,12 @@ _key = operator.itemgetter(0)
 
 
 def _has_plain_keys(value: dict[Any, Any]) -> bool:
-    # Other keys are left to pickle: 1, 1.0 and True would be taken for one another here.
+    # Dicts with other keys are pickled: 1, 1.0 and True are equal as parts of a layout.
     return set(map(type, value)) <= _STR
 
 
 def aligned(nbytes: int) -> int:
-    """Round up to where the next array may start."""
+    """Round up to the next offset at which an array may start."""
     return (nbytes + _ALIGNMENT - 1) & -_ALIGNMENT
 
 
@@ -104,7 +104,7 @@ def count_arrays(parts: Parts) -> int:
 
 
 class Packing:
-    """How arrays of known shapes are written into a block."""
+    """The byte layout of arrays of known shapes in a block."""
 
     __slots__ = ("_groups", "_pieces", "number", "offsets", "size")
 
@@ -112,10 +112,10 @@ class Packing:
         self.number = number
         self.offsets: list[int] = []
         self.size = 0
-        # An array and the gap after it, over and over: joined, they are the block.
+        # Alternately an array and the padding after it. Joined, they are the block.
         self._pieces: list[Any] = []
-        # Neighbours to be written together: the first, the one behind the last, where they
-        # start; or a negative number for a large array, which is written alone.
+        # Arrays that are written together: first index, stop index, and offset in the block. The
+        # offset is negative for a large array, which is written alone.
         self._groups: list[tuple[int, int, int]] = []
         for index, array in enumerate(arrays):
             self.offsets.append(self.size)
@@ -130,13 +130,13 @@ class Packing:
             self.size = aligned(end)
 
     def join(self, arrays: list[Array], first: int = 0, stop: int | None = None) -> bytes:
-        """Return the bytes of arrays `first` to `stop`, with the gaps."""
+        """Return the bytes of arrays `first` to `stop`, with padding."""
         pieces = self._pieces[2 * first : None if stop is None else 2 * stop]
         pieces[::2] = arrays[first:stop]
         try:
             return b"".join(pieces)
         except (ValueError, BufferError, TypeError):
-            # Not contiguous, or of a dtype that has no buffer: dates, bfloat16.
+            # Not contiguous, or a dtype without buffer support, such as dates and bfloat16.
             pieces[::2] = [_as_bytes(array) for array in arrays[first:stop]]
             return b"".join(pieces)
 
@@ -158,25 +158,25 @@ def _as_bytes(array: Array) -> Bytes:
 
 
 class Rebuilder:
-    """Puts elements of one layout together, out of blocks and other leaves."""
+    """Rebuilds elements of one layout from blocks and other leaves."""
 
-    def __init__(self, parts: Parts, places: tuple[Place, ...]) -> None:
+    def __init__(self, parts: Parts, locations: tuple[Location, ...]) -> None:
         arrays = [part for part in parts if type(part) is tuple and part[0] == _ARRAY]
         self._arrays = [
             (shape, dtype, block, offset, order)
-            for (_, dtype, shape, order), (block, offset) in zip(arrays, places, strict=True)
+            for (_, dtype, shape, order), (block, offset) in zip(arrays, locations, strict=True)
         ]
         self._fields: list[str] = []
         if (
             len(arrays) >= _MANY
-            and len({block for block, _ in places}) == 1
+            and len({block for block, _ in locations}) == 1
             and all(order == "C" for *_, order in self._arrays)
         ):
             self._as_fields()
         self._build = _builder(iter(parts))
 
     def _as_fields(self) -> None:
-        """See the block as one record: looking up a field is quicker than making an array."""
+        """View the block as one structured record: a field lookup is faster than a new array."""
         try:
             self._record = np.dtype(
                 {
@@ -186,7 +186,7 @@ class Rebuilder:
                 }
             )
         except (TypeError, ValueError):
-            return  # Too large, or with arrays that have no elements.
+            return  # The record is too large, or has arrays without elements.
         self._fields = list(self._record.names or ())
 
     def build(self, blocks: list[Any], others: list[Any]) -> Any:
@@ -214,7 +214,7 @@ def _take_other(arrays: Iterator[Array], others: Iterator[Any]) -> Any:
 
 
 def _builder(parts: Iterator[Any]) -> _Build:
-    """Return a function that makes one leaf, or one container and what is in it."""
+    """Return a function that builds one leaf, or one container with its contents."""
     part = next(parts)
     if part == _OTHER:
         return _take_other

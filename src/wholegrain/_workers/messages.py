@@ -1,27 +1,27 @@
-"""What workers and the process that uses their elements say to each other."""
+"""The messages between workers and the consumer of their elements."""
 
 from dataclasses import dataclass
 
-# From the consumer.
-TAKEN, REPOSITION, NUDGE, STRETCH, CANCEL = range(5)
-# To the consumer. Backends may use negative numbers for messages of their own.
+# From the consumer to a worker.
+TAKEN, REPOSITION, NUDGE, SPAN, CANCEL = range(5)
+# From a worker to the consumer. Backends may use negative numbers for messages of their own.
 HELLO, PLAIN, RECORDS, END, ERROR, REPORT, BEGUN = range(7)
 
 COUNTER = "next_index"
-"""A state with this key alone travels as its number."""
+"""A state with only this key is sent as its integer value."""
 
-# How far a worker runs ahead where elements are small.
+# How far a worker runs ahead if elements are small.
 MAX_AHEAD = 1024
 MAX_AHEAD_BYTES = 1 << 21
-# After so many the consumer says what it took: each time, the thread that listens takes the
-# GIL away from the one that works.
+# The consumer acknowledges elements in groups of this size, because the worker's listening thread
+# takes the GIL from the producing thread for every message.
 TAKEN_TOGETHER = MAX_AHEAD // 4
 TAKEN_TOGETHER_BYTES = MAX_AHEAD_BYTES // 4
 
 
 @dataclass(kw_only=True)
 class Job:
-    """What a worker has to know besides its program."""
+    """The settings that a worker needs besides its program."""
 
     index: int
     count: int
@@ -30,8 +30,8 @@ class Job:
     generation: int
     state: bytes | None
     singly: int
-    """How many elements are sent one by one before any wait for each other.
+    """How many elements are sent one by one before messages may hold several.
 
-    Not 0 after a death: then the worker also says when it begins the first one."""
-    set_up: tuple[str, ...]
-    """Functions to call first, by name."""
+    Not 0 after a death. The worker then also reports when it begins the first element."""
+    startup: tuple[str, ...]
+    """The names of the functions to call first; see `startup`."""

@@ -1,4 +1,4 @@
-"""Pickling that also takes what cannot be imported: lambdas, classes of the main script."""
+"""Pickling that also handles objects that cannot be imported: lambdas, classes of `__main__`."""
 
 import io
 import pickle
@@ -12,9 +12,9 @@ BufferCallback = Callable[[pickle.PickleBuffer], object]
 PROTOCOL = 5
 
 ByValuePickler = cloudpickle.Pickler
-"""The pickler behind `dumps_by_value`, for writing to a file."""
+"""The pickler that `dumps_by_value` uses, for writing to a file."""
 
-# cloudpickle gives every class that it sends by value a number, and knows it again by that.
+# cloudpickle gives every class that it pickles by value an id, by which it recognises the class.
 _number_of_class: Mapping[type, str] = getattr(
     cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", {}
 )
@@ -24,7 +24,7 @@ _class_of_number: Mapping[str, type] = getattr(
 
 
 def dumps(value: object, buffer_callback: BufferCallback | None = None) -> bytes:
-    """Pickle `value`: quickly, or else by value where that fails."""
+    """Pickle `value` with `pickle`, or with `cloudpickle` if that fails."""
     try:
         return pickle.dumps(value, PROTOCOL, buffer_callback=buffer_callback)
     except Exception:
@@ -32,16 +32,16 @@ def dumps(value: object, buffer_callback: BufferCallback | None = None) -> bytes
 
 
 def dumps_by_value(value: object, buffer_callback: BufferCallback | None = None) -> bytes:
-    """Pickle `value` with the classes and functions that cannot be imported elsewhere."""
+    """Pickle `value`, including classes and functions that cannot be imported elsewhere."""
     data: Any = cloudpickle.dumps(value, PROTOCOL, buffer_callback=buffer_callback)
     return bytes(data)
 
 
 class ReplyPickler:
-    """Pickles for a process that this one got its classes from.
+    """Pickles values for the process that this one received its classes from.
 
-    Classes that came from there by value are named by their number: the whole class would be a
-    hundred times as much to do. Made after they came.
+    A class that arrived by value is sent back by its id, which is about a hundred times cheaper
+    than the whole class. Create this object after the classes have arrived.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class ReplyPickler:
         self._is_needed = False
 
     def dumps(self, value: object, apart_from: int) -> tuple[bytes, list[memoryview]]:
-        """Pickle `value` without the buffers of arrays from some size on; return those too."""
+        """Pickle `value`; return buffers of at least `apart_from` bytes out of band."""
         apart: list[memoryview] = []
 
         def keep(buffer: pickle.PickleBuffer) -> bool:
@@ -76,7 +76,7 @@ class ReplyPickler:
                 apart.clear()
         file = io.BytesIO()
         self._pickler(file, PROTOCOL, buffer_callback=keep).dump(value)
-        self._is_needed = True  # Where it helped once it will again.
+        self._is_needed = True  # Later elements most likely need it too.
         return file.getvalue(), apart
 
 

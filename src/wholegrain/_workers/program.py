@@ -1,8 +1,8 @@
-"""What workers run, packed once for all of them.
+"""The program of workers: a factory of iterators, pickled once for all of them.
 
-The pickle of a pipeline is small; the arrays and the `bytes` in it may be large. Those are not
-copied into the pickle, nor into each worker: one copy lies in memory that all the workers see.
-What one of them writes into such an array, it alone sees.
+The pickle of a pipeline is small, but its arrays and `bytes` may be large. They are pickled out of
+band and not copied into each worker: all workers map one copy in shared memory. The mapping is
+private (copy-on-write), so a worker that writes into such an array does not affect the others.
 """
 
 import pickle
@@ -20,10 +20,10 @@ _OUT_OF_BAND_BYTES = 1 << 12
 _INLINE_BYTES = 1 << 16
 
 Large = memoryview | bytes | bytearray
-"""What the pickle leaves out: the memory of an array, or an object that is nothing but memory."""
+"""What is pickled out of band: the memory of an array, or a whole `bytes` or `bytearray`."""
 
-# What stands in a pickle before the content of an object that is written by itself, and what
-# stands there if the object is handed to the unpickler instead.
+# The opcodes that precede the content of large `bytes` and `bytearray` objects in a pickle. We
+# replace them by NEXT_BUFFER, which makes the unpickler take the object from its buffers.
 _OPCODES: dict[type, tuple[tuple[bytes, int], ...]] = {
     bytes: ((pickle.BINBYTES, 4), (pickle.BINBYTES8, 8)),
     bytearray: ((pickle.BYTEARRAY8, 8),),
@@ -32,14 +32,14 @@ _NEXT_BUFFER = pickle.NEXT_BUFFER
 
 
 class WorkerIterator(Protocol):
-    """What a worker runs.
+    """The iterator that a worker runs.
 
     It may have more methods:
 
-    - `next_into(empty)` is called instead of `__next__`. `empty(shape, dtype)` is an uninitialised
-      array in the memory where the consumer will read it, so what is put there is not copied.
-    - `get_report()` returns anything that can be pickled. It is called about once a second and at
-      the end, and what it returned last is `RemoteIterator.report` in the main process.
+    - `next_into(empty)` is called instead of `__next__`. `empty(shape, dtype)` returns an
+      uninitialised array in shared memory, where the consumer reads it without another copy.
+    - `get_report()` returns anything that can be pickled. It is called a few times per second and
+      at the end. The last result is `RemoteIterator.report` in the main process.
     """
 
     def __next__(self) -> Any: ...
@@ -55,11 +55,11 @@ Factory = Callable[[int, int], WorkerIterator]
 
 @dataclass(frozen=True)
 class Part:
-    """Something that the pickle left out.
+    """Something that was pickled out of band.
 
     Args:
-        nbytes: How much.
-        kind: `memoryview` for the memory of an array; else what the object is.
+        nbytes: The size.
+        kind: `memoryview` for the memory of an array, else the class of the object.
     """
 
     nbytes: int
@@ -67,20 +67,20 @@ class Part:
 
     @property
     def is_object(self) -> bool:
-        """Whether it is an object, not only the memory that another object views."""
+        """Whether it is an object itself, not the memory that an array views."""
         return self.kind is not memoryview
 
 
 @dataclass(frozen=True)
 class ProgramCopy:
-    """Where a worker finds a program.
+    """Describes where a worker finds a program.
 
     Args:
         pickle_nbytes: The size of the pickle.
-        parts: What the pickle left out.
-        inline: All of it, in the message.
-        shared: Shared memory with all of it; without objects, if those are kept elsewhere.
-        kept: The number of the objects, which the worker inherits.
+        parts: What was pickled out of band.
+        inline: The whole program, sent in the message.
+        shared: Shared memory with the program, without its objects if `kept` is given.
+        kept: The id of the objects, which the worker inherits from the fork server.
     """
 
     pickle_nbytes: int
@@ -91,17 +91,17 @@ class ProgramCopy:
 
     @property
     def nbytes(self) -> int:
-        """How much memory it takes, without objects that are kept elsewhere."""
+        """The size of the copy, without objects that the worker inherits."""
         return aligned(self.pickle_nbytes) + sum(
             aligned(part.nbytes) for part in self.parts if self.kept is None or not part.is_object
         )
 
 
 class Program:
-    """A packed factory. Workers may be started from it at any time, any number of times.
+    """A packed factory. Any number of workers may be started from it, at any time.
 
-    It refers to the arrays of the pipeline, and does not copy them: change none of them in place
-    while workers may still be started.
+    It refers to the arrays of the pipeline without copying them. Do not change them in place while
+    workers may still be started.
     """
 
     def __init__(self, chunks: list[bytes], large: list[Large]) -> None:
@@ -110,18 +110,18 @@ class Program:
         self.pickle_nbytes = sum(map(len, chunks))
         self.parts = tuple([Part(len(one), type(one)) for one in large])
         self.nbytes = aligned(self.pickle_nbytes) + sum(aligned(part.nbytes) for part in self.parts)
-        """How much memory a copy takes."""
+        """The size of a whole copy."""
         self.inline: bytes | None = None
-        """A copy that travels in a message, if the program is small."""
+        """A copy that is sent in a message, if the program is small."""
         if self.nbytes <= _INLINE_BYTES:
             self.inline = self._joined()
 
     @classmethod
     def pack(cls, factory: Factory) -> "Program":
-        """Pickle `factory`, with what cannot be imported elsewhere, and without what is large.
+        """Pickle `factory` by value, with large objects out of band.
 
         Raises:
-            Exception: Whatever pickling raises, with a note.
+            Exception: Any exception that pickling raises, with a note.
         """
         file = _Chunks()
 
@@ -144,12 +144,12 @@ class Program:
 
     @property
     def objects(self) -> list[bytes | bytearray]:
-        """What was left out and is an object itself."""
+        """The `bytes` and `bytearray` objects that were pickled out of band."""
         return [one for one in self._large if not isinstance(one, memoryview)]
 
     @property
     def nbytes_without_objects(self) -> int:
-        """How much memory the rest of a copy takes."""
+        """The size of a copy without `objects`."""
         return self.nbytes - sum(aligned(part.nbytes) for part in self.parts if part.is_object)
 
     def copy_at(
@@ -159,11 +159,11 @@ class Program:
         shared: memory.Handle | None = None,
         kept: int | None = None,
     ) -> ProgramCopy:
-        """Say where workers find a copy that was made."""
+        """Describe where workers find a copy."""
         return ProgramCopy(self.pickle_nbytes, self.parts, inline, shared, kept)
 
     def copy_inline(self) -> ProgramCopy:
-        """Return a copy that has everything in it, however large."""
+        """Return a copy with everything in the message, however large."""
         return self.copy_at(inline=self.inline or self._joined())
 
     def _joined(self) -> bytes:
@@ -173,7 +173,7 @@ class Program:
         return bytes(content)
 
     def pieces(self, *, objects: bool = True) -> list[tuple[int, Any]]:
-        """Return all parts of a copy, with or without objects, and at which byte they start."""
+        """Return the parts of a copy, with or without objects, each with its offset."""
         pieces: list[tuple[int, Any]] = []
         start = 0
         for chunk in self._chunks:
@@ -190,9 +190,9 @@ class Program:
 class _Chunks:
     """A file that keeps what is written to it, without joining or copying large pieces.
 
-    Large `bytes` and `bytearray` are taken out of it: `pickle` writes them by themselves, behind a
-    few bytes that say so. Instead of these it then says, as of the memory of arrays, that the
-    object will be handed over.
+    `pickle` writes the content of a large `bytes` or `bytearray` in a call of its own, after the
+    opcode and the length. The content is then kept in `large`, and the opcode is replaced by
+    NEXT_BUFFER, as for the memory of arrays.
     """
 
     def __init__(self) -> None:
@@ -217,12 +217,12 @@ class _Chunks:
 
 
 def load(copy: ProgramCopy, content: Any, objects: Sequence[Any] | None = None) -> Factory:
-    """Return the factory out of a copy of its program. Its arrays view `content`.
+    """Return the factory of a program. Its arrays view `content`.
 
     Args:
-        copy: What is in it.
+        copy: Describes the copy.
         content: The memory with the copy.
-        objects: The objects of the program, which are then not in `content`.
+        objects: The objects of the program, if they are not in `content`.
     """
     data = np.frombuffer(content, np.uint8)
     factory: Factory = pickle.loads(
@@ -232,7 +232,7 @@ def load(copy: ProgramCopy, content: Any, objects: Sequence[Any] | None = None) 
 
 
 def _handed_over(copy: ProgramCopy, data: Any, objects: Sequence[Any] | None) -> Iterator[Any]:
-    """Yield what the pickle left out, in its order."""
+    """Yield what was pickled out of band, in the order of the pickle."""
     ready = None if objects is None else iter(objects)
     start = aligned(copy.pickle_nbytes)
     for part in copy.parts:

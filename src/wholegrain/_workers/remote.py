@@ -10,8 +10,8 @@ from typing import Any, NoReturn, TypeVar
 
 from wholegrain._core import events
 from wholegrain._core.errors import take_no_place
-from wholegrain._read import limits
-from wholegrain._read.ending import wait_if_exiting
+from wholegrain._read import machine
+from wholegrain._read.shutdown import wait_if_exiting
 from wholegrain._workers import messages
 from wholegrain._workers.backend import Backend, WorkerExit, WorkerSpec, resolve
 from wholegrain._workers.client import WorkerClient
@@ -34,29 +34,29 @@ _MAX_HOLD_BUDGET = 1 << 30
 
 
 class RemoteIterator(Inbox[T]):
-    """Iterates over what an iterator in a worker process yields.
+    """Iterates over the elements of an iterator in a worker process.
 
-    Nothing is started before the first `next` or `start_prefetch`. If the process dies, another
-    one goes on from the element after the last that arrived; only an element at which it dies
-    twice in a row is an error.
+    No process is started before the first `next` or `start_prefetch`. If the process dies, another
+    one continues after the last element that arrived. It is an error only if workers die twice in
+    a row at the same element.
 
-    The worker runs ahead: `2 * buffer_size + 1` finished elements wait at most, and one is in the
-    making. Where elements are small it may be more: up to 1024 elements and 2 MiB.
+    The worker runs ahead of the consumer: at most `2 * buffer_size + 1` finished elements wait
+    while it makes one more. If elements are small, up to 1024 elements and 2 MiB may wait.
 
     Arrays in the elements belong to the caller, and stay valid after `close`.
 
     Args:
-        program: What the worker runs.
+        program: The program of the worker.
         worker_index: Passed to the program's factory, and named in errors.
         worker_count: Passed to the program's factory, and named in errors.
         buffer_size: How many finished elements should be ready.
-        initial_state: The state before the first element, or a function that returns it. Lets
-            `get_state` answer before a process runs.
-        min_shm_size: Elements with fewer bytes of arrays travel in messages, not in slots.
+        initial_state: The state before the first element, or a function that returns it. It
+            lets `get_state` answer before a process runs.
+        min_shm_size: Elements with fewer bytes of arrays are sent in messages, not in slots.
         worker_init_fn: Called with index and count in the process, before the program is loaded.
-        hold_budget: How many bytes of shared memory the elements may occupy that the caller
-            holds on to. Beyond that they are copied to ordinary memory.
-        backend: What starts the worker; None for the default.
+        hold_budget: If the consumer holds on to elements with more than this many bytes of shared
+            memory, later elements are copied out of it.
+        backend: Starts the worker; None for the default.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class RemoteIterator(Inbox[T]):
     ) -> None:
         super().__init__()
         self._name = f"Worker {worker_index} of {worker_count}"
-        # Let go of when closed: the program may hold much memory.
+        # Released by `close`, because the program may hold much memory.
         self._spec: WorkerSpec | None = WorkerSpec(
             program=program,
             index=worker_index,
@@ -87,19 +87,19 @@ class RemoteIterator(Inbox[T]):
         self._backend = resolve(backend)
         self._initial_state = initial_state
         self._connection: WorkerClient | None = None
-        # Counts the calls of set_state, so that what the worker sent before can be told apart.
+        # Counts calls of `set_state`, so that messages sent before the last one are recognised.
         self._generation = 0
         self._before: int | bytes | None = None  # The state before the current message.
         self._nbytes = 0
-        # Elements before the current message: in all, and before the process was started.
+        # Elements before the current message: in total, and made by earlier processes.
         self._done = 0
         self._done_by_others = 0
         self._died_at = -1
-        self._losses = (-1, 0)  # Where it is not known how a worker died, and how often.
+        self._losses = (-1, 0)  # A position, and how many deaths there do not count against it.
         self._ended = False
         self._report: Any = None
         self.waiting: Callable[[], contextlib.AbstractContextManager[None]] | None = None
-        """What to enter while there is nothing to do but to wait for the worker."""
+        """Entered while the consumer waits for the worker, for measurements."""
 
     @property
     def _made_by(self) -> str:
@@ -111,22 +111,22 @@ class RemoteIterator(Inbox[T]):
 
     def get_state(self) -> Any:
         """Return the state after the last element that was handed out."""
-        # As `_last_mark`, without a call: states are asked for after each step of training.
-        cursor, marks = self._cursor, self._marks
-        mark = marks[cursor - 1] if cursor and marks else self._before
-        if type(mark) is int:
-            return {messages.COUNTER: mark}
-        if mark is None:
+        # The same as `_last_wire_state`, inlined because trainers may call this after each step.
+        cursor, wire_states = self._cursor, self._wire_states
+        wire_state = wire_states[cursor - 1] if cursor and wire_states else self._before
+        if type(wire_state) is int:
+            return {messages.COUNTER: wire_state}
+        if wire_state is None:
             return self._initial_state() if callable(self._initial_state) else self._initial_state
-        return pickle.loads(_pickled_state(mark))
+        return pickle.loads(_pickled_state(wire_state))
 
-    def _last_mark(self) -> int | bytes | None:
-        # A slice: an interrupted or closed iterator may have a cursor from another message.
-        marks = self._marks[: self._cursor]
-        return marks[-1] if marks else self._before
+    def _last_wire_state(self) -> int | bytes | None:
+        # A slice, because an interrupted or closed iterator may have a cursor of another message.
+        wire_states = self._wire_states[: self._cursor]
+        return wire_states[-1] if wire_states else self._before
 
     def set_state(self, state: Any) -> None:
-        """Go on from `state`. A running worker is told, and keeps running."""
+        """Continue from `state`. A running worker moves there and keeps running."""
         pickled = dumps(state)
         self._drop()
         self._generation += 1
@@ -142,46 +142,46 @@ class RemoteIterator(Inbox[T]):
                 raise
 
     def start_prefetch(self) -> None:
-        """Start the process, so that elements are ready when they are asked for."""
+        """Start the process, so that elements are ready for the first `next`."""
         self._check_open()
         if self._connection is None and not self._ended:
             self._connect()
 
     @property
     def worker_pid(self) -> int | None:
-        """The number of the worker process, after its first element."""
+        """The process id of the worker, known after its first element."""
         return None if self._connection is None else self._connection.worker_pid
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Something that differs once an element has been taken."""
+        """A value that changes whenever an element is taken."""
         return self._done, self._cursor
 
     @property
     def report(self) -> Any:
-        """What `get_report` of the iterator in the worker last returned, or None."""
+        """The last result of `get_report` of the iterator in the worker, or None."""
         connection = self._connection
         if connection is not None and connection.report is not None:
             self._report = connection.report
         return self._report
 
     def close(self) -> None:
-        """End the process, without waiting for it. Can be called more than once."""
+        """End the process without waiting for it. Can be called more than once."""
         self._closed = True
         self._abandon()
-        self._before = self._last_mark()
+        self._before = self._last_wire_state()
         self._forget()
         self._spec = None
 
     def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        # At the very end everything has been closed already, and modules are half gone.
+        # At finalization everything has been closed already, and modules are partly torn down.
         if not _finalizing() and getattr(self, "_connection", None) is not None:
             self.close()
 
     def _connect(self) -> WorkerClient:
-        """Start a process that goes on after the last element that arrived."""
-        mark = self._marks[-1] if self._marks else self._before
-        state = None if mark is None else _pickled_state(mark)
+        """Start a process that continues after the last element that arrived."""
+        wire_state = self._wire_states[-1] if self._wire_states else self._before
+        state = None if wire_state is None else _pickled_state(wire_state)
         singly = SINGLY_AFTER_DEATH if self._died_at >= 0 else 0
         spec = self._spec
         self._check_open()
@@ -189,13 +189,13 @@ class RemoteIterator(Inbox[T]):
         spec = replace(spec, generation=self._generation, state=state, singly=singly)
         connection = self._connection = WorkerClient(self._backend, spec)
         self._done_by_others = self._done + self._current[1]
-        if self._closed:  # By another thread, which did not see this one.
+        if self._closed:  # Another thread called `close` before it could see this connection.
             self._abandon()
             self._check_open()
         return connection
 
     def _acknowledge(self, count: int) -> None:
-        """Tell the worker that the last element of a message is being handed out."""
+        """Acknowledge a message to the worker: its last element is being handed out."""
         connection = self._connection
         if connection is not None and connection is self._source:
             try:
@@ -204,9 +204,9 @@ class RemoteIterator(Inbox[T]):
             except BaseException:
                 self._abandon()
                 raise
-        if self._marks:
-            # Not needed from here on; and if it is a method of who holds this iterator, that one
-            # would not be let go before the next garbage collection, nor would the worker.
+        if self._wire_states:
+            # Not needed any more. If it is a method of the object that holds this iterator, it
+            # would form a reference cycle, and the worker would live until the next collection.
             self._initial_state = None
 
     def _next_message(self) -> Current:
@@ -216,7 +216,7 @@ class RemoteIterator(Inbox[T]):
             return self._receive()
 
     def _receive(self) -> Current:
-        """Wait for the next message with elements; return what `_current` is then."""
+        """Wait for the next message with elements; return the new value of `_current`."""
         try:
             connection, message = self._wait_for_message()
         except Exception as error:
@@ -229,13 +229,13 @@ class RemoteIterator(Inbox[T]):
         if kind == messages.ERROR:
             self._raise(connection, *message[2:])
         current = self._take_over(connection, kind, *message[3:])
-        if self._closed:  # By another thread, before there was something to forget.
+        if self._closed:  # Another thread called `close` before this message was current.
             self._forget()
             self._check_open()
         return current
 
     def _wait_for_message(self) -> tuple[WorkerClient, Any]:
-        """Wait for what the worker says of where the iterator is to go on."""
+        """Wait for the next message of the current generation."""
         self._check_open()
         if self._ended:
             raise StopIteration
@@ -250,7 +250,7 @@ class RemoteIterator(Inbox[T]):
                 self._replace(connection)
                 continue
             except BaseException as error:
-                # Interrupted, perhaps in the middle of a message; or closed by another thread.
+                # Interrupted, perhaps in the middle of a message, or closed by another thread.
                 self._abandon()
                 if isinstance(error, Exception):
                     self._check_open()
@@ -262,7 +262,7 @@ class RemoteIterator(Inbox[T]):
             if message[0] == messages.RECORDS:
                 discard(connection, messages.RECORDS, message[3])
             elif message[0] == messages.ERROR and message[4]:
-                # It could not go to a state that is not wanted any more, and goes nowhere else.
+                # The worker could not go to a state that is outdated by now. It cannot continue.
                 self._abandon()
 
     def _take_over(
@@ -270,17 +270,21 @@ class RemoteIterator(Inbox[T]):
         connection: WorkerClient,
         kind: int,
         elements: list[Any],
-        marks: list[int | bytes],
+        wire_states: list[int | bytes],
         nbytes: int = messages.TAKEN_TOGETHER_BYTES,
     ) -> Current:
-        if self._marks:
-            self._before = self._marks[-1]
+        if self._wire_states:
+            self._before = self._wire_states[-1]
         self._done += self._current[1]
         self._nbytes = nbytes
-        return self._hold(connection, kind, elements, marks)
+        return self._hold(connection, kind, elements, wire_states)
 
     def _raise(
-        self, connection: WorkerClient, packed: bytes, mark: int | bytes | None, is_fatal: bool
+        self,
+        connection: WorkerClient,
+        packed: bytes,
+        wire_state: int | bytes | None,
+        is_fatal: bool,
     ) -> NoReturn:
         """Raise an exception that came from the worker."""
         pid = connection.worker_pid
@@ -289,12 +293,14 @@ class RemoteIterator(Inbox[T]):
             self._abandon()
             where = " while it was being set up"
         else:
-            if mark is None:
-                mark = self._marks[-1] if self._marks else self._before
-            self._take_over(connection, messages.PLAIN, [None], [] if mark is None else [mark])
+            if wire_state is None:
+                wire_state = self._wire_states[-1] if self._wire_states else self._before
+            self._take_over(
+                connection, messages.PLAIN, [None], [] if wire_state is None else [wire_state]
+            )
             self._acknowledge(1)
             self._cursor = 1
-        from wholegrain._workers.failures import unpack_error  # Few come here.
+        from wholegrain._workers.failures import unpack_error  # Rarely needed.
 
         error = unpack_error(packed)
         error.add_note(f"{self._name} (process {pid}) raised this{where}.")
@@ -303,14 +309,14 @@ class RemoteIterator(Inbox[T]):
         raise error
 
     def _abandon(self) -> None:
-        """Let go of the process; the next one goes on after what has arrived."""
+        """End the process. The next one continues after the last element that arrived."""
         self._report = self.report
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def _replace(self, connection: WorkerClient) -> None:
-        """Have another process go on where one died, unless it died there before."""
+        """Prepare to replace a dead process; raise if workers have died at this element before."""
         wait_if_exiting()
         if not connection.is_open:
             self._closed = True
@@ -320,8 +326,9 @@ class RemoteIterator(Inbox[T]):
         self._abandon()
         self._check_open()
         position = self._done + self._current[1]
-        # A death counts against an element once the worker was the first to try it, or said that
-        # it has begun it. Not if the process that starts workers died, and all workers with it.
+        # The first death always counts against the next element. A second one counts only if the
+        # worker reported that it had begun the element. No death counts if the fork server died,
+        # because all workers die with it.
         is_suspect = self._died_at == position
         if (ended.is_blameless or (is_suspect and not has_begun)) and self._note_loss(position):
             pass
@@ -331,8 +338,8 @@ class RemoteIterator(Inbox[T]):
         else:
             self._died_at = position
         _log.warning(
-            "%s (process %s) ended unexpectedly with %s. Another process goes on with its element"
-            " %d.%s",
+            "%s (process %s) ended unexpectedly with %s. Another process continues with its"
+            " element %d.%s",
             self._name,
             pid,
             ended.reason,
@@ -341,14 +348,18 @@ class RemoteIterator(Inbox[T]):
         )
 
     def _note_loss(self, position: int) -> bool:
-        """Note a death that is no element's fault; say whether that may well be."""
+        """Count a death that no element caused; return False if there were too many."""
         last, count = self._losses
         self._losses = position, count + 1 if last == position else 1
         return self._losses[1] <= MOST_LOSSES
 
     def _describe_death(self, ended: WorkerExit, position: int, has_begun: bool) -> str:
-        mark = self._marks[-1] if self._marks else self._before
-        state = "its initial state" if mark is None else repr(pickle.loads(_pickled_state(mark)))
+        wire_state = self._wire_states[-1] if self._wire_states else self._before
+        state = (
+            "its initial state"
+            if wire_state is None
+            else repr(pickle.loads(_pickled_state(wire_state)))
+        )
         happened = f"{self._name} ended"
         if has_begun:
             happened += " twice while making the same element: its"
@@ -361,10 +372,12 @@ class RemoteIterator(Inbox[T]):
         return death_text(ended, happened)
 
 
-def _pickled_state(mark: int | bytes) -> bytes:
-    return pickle.dumps({messages.COUNTER: mark}) if isinstance(mark, int) else mark
+def _pickled_state(wire_state: int | bytes) -> bytes:
+    return (
+        pickle.dumps({messages.COUNTER: wire_state}) if isinstance(wire_state, int) else wire_state
+    )
 
 
 def default_hold_budget(worker_count: int) -> int:
-    """Share 1 GiB, or a quarter of the memory if that is less, among the workers."""
-    return min(_MAX_HOLD_BUDGET, limits.total_memory() // 4) // max(1, worker_count)
+    """Divide 1 GiB, or a quarter of the memory if that is less, among the workers."""
+    return min(_MAX_HOLD_BUDGET, machine.total_memory() // 4) // max(1, worker_count)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SharedMemoryArrayMetadata:
-    """What another process needs to find an array in shared memory.
+    """The information that another process needs to open an array in shared memory.
 
     Args:
         name: The name of the block.
@@ -30,7 +30,7 @@ class SharedMemoryArrayMetadata:
     dtype: npt.DTypeLike
 
     def close_and_unlink_shm(self) -> None:
-        """Remove the block; FileNotFoundError if it is gone."""
+        """Remove the block. Raises FileNotFoundError if it no longer exists."""
         block = shared_memory.SharedMemory(name=self.name)
         block.close()
         block.unlink()
@@ -39,11 +39,11 @@ class SharedMemoryArrayMetadata:
 class SharedMemoryArray(np.ndarray[Any, Any]):
     """A numpy array in a shared-memory block, which another process can open by name.
 
-    Pickling it sends the name, not the data. The block stays until it is removed: call
-    `unlink_on_del()` on the array that should do so when it is collected.
+    Pickling it sends the name, not the data. The block exists until it is removed. Call
+    `unlink_on_del()` on the array that should remove it when it is garbage collected.
 
     Args:
-        shape: The shape; it needs at least one element.
+        shape: The shape, with at least one element.
         dtype: The dtype.
     """
 
@@ -56,7 +56,9 @@ class SharedMemoryArray(np.ndarray[Any, Any]):
         """Make an array of zeros in a new block."""
         shape = tuple(shape)
         if np.dtype(dtype).hasobject:
-            raise ValueError("Shared memory cannot hold Python objects: another process has none.")
+            raise ValueError(
+                "Shared memory cannot hold Python objects: they belong to one process."
+            )
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize
         if not nbytes:
             raise ValueError(f"Shared memory cannot hold an array without bytes: shape {shape}.")
@@ -75,12 +77,16 @@ class SharedMemoryArray(np.ndarray[Any, Any]):
 
     @classmethod
     def from_metadata(cls, metadata: SharedMemoryArrayMetadata) -> Self:
-        """Open the array of another process; FileNotFoundError if its block is gone."""
+        """Open the array of another process.
+
+        Raises:
+            FileNotFoundError: If its block no longer exists.
+        """
         block = shared_memory.SharedMemory(name=metadata.name)
         return cls.from_shared_memory(block, metadata.shape, metadata.dtype)
 
     def __array_finalize__(self, obj: Any) -> None:
-        # A view shares the block but does not own it; a copy has none.
+        # A view shares the block but does not own it. A copy has no block.
         self._unlink_on_del = False
         base = getattr(obj, "_shm", None)
         self._shm = base if base is not None and np.may_share_memory(self, obj) else None
@@ -92,12 +98,12 @@ class SharedMemoryArray(np.ndarray[Any, Any]):
 
     @property
     def shm(self) -> shared_memory.SharedMemory | None:
-        """The block; None for copies."""
+        """The block, or None for a copy."""
         return self._shm
 
     @property
     def metadata(self) -> SharedMemoryArrayMetadata:
-        """What another process needs to open this array."""
+        """The information that another process needs to open this array."""
         if self._shm is None or not self._begins(self._shm):
             raise ValueError(
                 "Only a whole array in shared memory can be opened by its name, not a copy or a"
@@ -106,12 +112,12 @@ class SharedMemoryArray(np.ndarray[Any, Any]):
         return SharedMemoryArrayMetadata(self._shm.name, self.shape, self.dtype)
 
     def _begins(self, shm: shared_memory.SharedMemory) -> bool:
-        """Say whether this array is what a block begins with, so that its name leads here."""
+        """Return whether this array starts at the beginning of the block."""
         block: np.ndarray[Any, Any] = np.ndarray((1,), np.uint8, buffer=shm.buf)
         return bool(self.flags.c_contiguous) and self.ctypes.data == block.ctypes.data
 
     def unlink_on_del(self) -> None:
-        """Remove the block when this array is collected."""
+        """Remove the block when this array is garbage collected."""
         self._unlink_on_del = True
 
     def __reduce__(self) -> Any:
@@ -121,21 +127,21 @@ class SharedMemoryArray(np.ndarray[Any, Any]):
 
     @classmethod
     def enable_async_del(cls, num_threads: int = 1, max_outstanding_requests: int = 50) -> None:
-        """Close blocks in the background, up to so many at a time."""
+        """Close blocks in background threads, up to `max_outstanding_requests` at a time."""
         if cls._deleter is None:
             cls._deleter = ThreadPoolExecutor(num_threads, "wholegrain-unlink")
             cls._outstanding = threading.BoundedSemaphore(max_outstanding_requests)
 
     @classmethod
     def close_shm_async(cls, shm: shared_memory.SharedMemory, unlink: bool) -> None:
-        """Close a block, and remove it if asked, in the background."""
+        """Close a block in the background, and remove it if `unlink` is true."""
         outstanding = cls._outstanding
         if cls._deleter is None or outstanding is None or not outstanding.acquire(blocking=False):
             _close(shm, unlink)
             return
         try:
             future = cls._deleter.submit(_close, shm, unlink)
-        except RuntimeError:  # The interpreter is ending.
+        except RuntimeError:  # The interpreter is shutting down.
             outstanding.release()
             _close(shm, unlink)
             return
@@ -151,6 +157,6 @@ def _close(shm: shared_memory.SharedMemory, unlink: bool) -> None:
     if unlink:
         with contextlib.suppress(FileNotFoundError):
             shm.unlink()
-    # A view may still look at it: then the mapping goes with that.
+    # If a view still uses the mapping, it is closed together with that view.
     with contextlib.suppress(BufferError):
         shm.close()

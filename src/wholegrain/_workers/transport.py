@@ -1,8 +1,8 @@
-"""Elements on their way from a worker to the main process.
+"""How elements are sent from a worker to the main process.
 
-The arrays of an element travel in a slot of shared memory or, if they are small, in the message.
-Its layout is sent once and named by a number. What is not an array is pickled; arrays in there
-travel in the slot as well. An element of a batch of images is then a few dozen bytes:
+The arrays of an element are sent in a slot of shared memory or, if they are small, in the message.
+Its layout is sent once and then identified by a number. Everything that is not an array is pickled,
+with large buffers in the slot too. The message for a batch of images is then a few dozen bytes:
 
     (layout 0, (slot 5,), pickle of [7])
 """
@@ -18,9 +18,9 @@ import numpy as np
 from wholegrain._workers.layout import (
     Array,
     Bytes,
+    Location,
     Packing,
     Parts,
-    Place,
     Rebuilder,
     aligned,
     count_arrays,
@@ -32,38 +32,39 @@ from wholegrain._workers.pickling import ReplyPickler, dumps, dumps_by_value
 Block = SlotId | bytes
 """The number of a slot, or the bytes themselves."""
 
-Span = tuple[int, int, int]
-"""Part of a block: the number of the block, the first byte, how many."""
+Extent = tuple[int, int, int]
+"""Part of a block: the number of the block, the offset, and the length in bytes."""
 
-Rest = bytes | tuple[bytes, list[Span]] | None
-"""What is not an array: the pickle, or the pickle and where the pieces lie that it left out."""
+Rest = bytes | tuple[bytes, list[Extent]] | None
+"""The leaves that are not arrays: a pickle, or a pickle and the extents of its buffers."""
 
 Record = tuple[int, tuple[Block, ...], Rest]
-"""An element in a message: the number of its layout, its blocks, the rest."""
+"""An element in a message: the number of its layout, its blocks, its other leaves."""
 
 Arrived = tuple[Rebuilder, tuple[Block, ...], Rest]
-"""An element in a message that has arrived, with the layout itself."""
+"""An element in a received message, with the layout itself."""
 
 INLINE_BYTES = 1 << 14
-"""Smaller elements travel in the message: cheaper than looking after a slot."""
+"""Smaller elements are sent in the message, which is cheaper than managing a slot."""
 
 _OUT_OF_BAND_BYTES = 1 << 12
 _MAX_LAYOUTS = 1024
 
 
 class CannotSendError(TypeError):
-    """An element cannot be moved to the main process."""
+    """An element cannot be sent to the main process."""
 
 
 class Encoder:
     """The worker's side: turns elements into records.
 
-    `empty` gives memory in a slot before there is an element, so that a batch can be stacked where
-    it will be read. `encode` finds it there; `abandon` gives it back if no element came of it.
+    `empty` allocates memory in a slot before there is an element, so that a batch can be stacked
+    where it will be read. `encode` recognises such arrays; `abandon` releases them if no element
+    was made of them.
 
     Args:
-        arena: Slots of shared memory; None to have all of an element in the message.
-        inline_bytes: Elements of fewer bytes travel in the message.
+        arena: Slots of shared memory; None to send whole elements in messages.
+        inline_bytes: Elements of fewer bytes are sent in the message.
     """
 
     def __init__(self, arena: Arena | None, inline_bytes: int = INLINE_BYTES) -> None:
@@ -75,11 +76,11 @@ class Encoder:
         self._last_packing = Packing(-1, [])
         self._next_number = 0
         self.new_layouts: deque[tuple[int, bytes]] = deque()
-        """Layouts, by number and pickled, that have to be sent before the next record."""
+        """Numbers and pickles of layouts that have to be sent before the next record."""
         self._slots: list[tuple[SlotId, Bytes]] = []
         self._filled = 0
         self._usual_size = 0
-        self._placed: dict[int, tuple[Array, Place]] = {}
+        self._placed: dict[int, tuple[Array, Location]] = {}
 
     @property
     def _arena(self) -> Arena:
@@ -87,18 +88,18 @@ class Encoder:
         return self._slots_of
 
     def give_back(self, released: Iterable[SlotId], given_up: Iterable[SlotId] = ()) -> None:
-        """Take back slots that came free, and give up those that a fork may still see."""
+        """Reuse released slots, and give up slots that a forked process may still see."""
         for slot in released:
             self._arena.give_back(slot)
         for slot in given_up:
             self._arena.give_up(slot)
 
     def discard(self, record: Record) -> None:
-        """Take back the slots of a record that is not going to be sent."""
+        """Release the slots of a record that will not be sent."""
         self.give_back([block for block in record[1] if isinstance(block, int)])
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Return an uninitialised array, in shared memory if it is large enough for that."""
+        """Return an uninitialised array, in shared memory if it is large enough."""
         dtype = np.dtype(dtype)
         nbytes = dtype.itemsize
         for length in shape:
@@ -107,7 +108,7 @@ class Encoder:
             return np.empty(shape, dtype)
         nbytes = aligned(nbytes)
         if not self._slots or self._filled + nbytes > len(self._slots[-1][1]):
-            # The arrays of a batch are asked for one by one: leave room as for the last batch.
+            # The arrays of a batch are allocated one by one: reserve as much as the last one used.
             self._slots.append(self._arena.take(max(nbytes, self._usual_size)))
             self._usual_size = 0
             self._filled = 0
@@ -117,7 +118,7 @@ class Encoder:
         return array
 
     def abandon(self) -> None:
-        """Give back what `empty` handed out since the last element."""
+        """Release what `empty` has allocated since the last element."""
         for slot, _ in self._slots:
             self._arena.give_back(slot)
         self._forget_placed()
@@ -129,10 +130,10 @@ class Encoder:
             self._placed = {}
 
     def encode(self, element: Any) -> tuple[Record, int]:
-        """Return the record of `element`, and how many bytes it occupies.
+        """Return the record of `element`, and its size in bytes.
 
         Raises:
-            CannotSendError: If part of it cannot be pickled.
+            CannotSendError: If part of the element cannot be pickled.
         """
         parts: list[Any] = []
         arrays: list[Array] = []
@@ -141,7 +142,7 @@ class Encoder:
         try:
             flatten(element, parts, arrays, others)
             if self._slots:
-                arrays = self._leave_placed(parts, arrays)
+                arrays = self._leave_in_slots(parts, arrays)
             if parts != self._last_parts:
                 key = tuple(parts)
                 self._last_packing = self._packings.get(key) or self._add_layout(key, arrays)
@@ -154,15 +155,15 @@ class Encoder:
                 pickled, loose = self._pickle(others, element)
                 rest = pickled
                 if loose:
-                    spans = _place(loose, size, len(self._slots))
-                    rest = (pickled, spans)
-                    size = spans[-1][1] + aligned(spans[-1][2])
+                    extents = _arrange(loose, size, len(self._slots))
+                    rest = (pickled, extents)
+                    size = extents[-1][1] + aligned(extents[-1][2])
             blocks: tuple[Block, ...] = tuple([number for number, _ in self._slots])
             if size >= self._inline_bytes:
                 slot, block = self._arena.take(size)
                 blocks += (slot,)
                 packing.write(arrays, block)
-                for data, (_, start, length) in zip(loose, spans if loose else (), strict=True):
+                for data, (_, start, length) in zip(loose, extents if loose else (), strict=True):
                     block[start : start + length] = np.frombuffer(data, np.uint8)
             elif arrays or loose:
                 inline = packing.join(arrays)
@@ -179,9 +180,10 @@ class Encoder:
         return (packing.number, blocks, rest), size
 
     def _pickle(self, others: list[Any], element: Any) -> tuple[bytes, list[memoryview]]:
-        """Pickle what is not an array; return large pieces of it, which go to a block, apart.
+        """Pickle the leaves that are not arrays; return large buffers out of band, for a block.
 
-        A large pickle is the first of these pieces, and what is returned as the pickle is empty.
+        If the pickle itself is large, it is the first of these buffers, and the first result is
+        empty.
         """
         try:
             pickled, apart = self._pickler.dumps(others, _OUT_OF_BAND_BYTES)
@@ -191,43 +193,43 @@ class Encoder:
             return b"", [memoryview(pickled), *apart]
         return pickled, apart
 
-    def _leave_placed(self, parts: list[Any], arrays: list[Array]) -> list[Array]:
-        """Note which arrays are in their place already; return those to be copied."""
+    def _leave_in_slots(self, parts: list[Any], arrays: list[Array]) -> list[Array]:
+        """Record which arrays are in a slot already; return those that have to be copied."""
         copied = []
         for array in arrays:
-            # Where an array stands in an element twice, the second becomes an array of its own.
-            _, place = self._placed.pop(id(array), (None, None))
-            parts.append(place)
-            if place is None:
+            # If an array occurs twice in an element, the second occurrence is copied.
+            _, location = self._placed.pop(id(array), (None, None))
+            parts.append(location)
+            if location is None:
                 copied.append(array)
         parts.append(len(self._slots))
         return copied
 
     def _add_layout(self, key: Parts, copied: list[Array]) -> Packing:
         if len(self._packings) >= _MAX_LAYOUTS:
-            self._packings.clear()  # Shapes that do not come again; those that do are sent again.
-        # Used again when no record can be on its way that means the layout before.
+            self._packings.clear()  # Layouts that are still in use are sent again.
+        # A number is reused only when no record in flight can refer to its previous layout.
         packing = Packing(self._next_number % (2 * _MAX_LAYOUTS), copied)
         self._next_number += 1
         count = count_arrays(key)
         parts: Parts = key
         noted: Parts = (None,) * count
         if self._slots:
-            behind = len(key) - count - 1
-            parts, noted = key[:behind], key[behind:-1]
+            end = len(key) - count - 1
+            parts, noted = key[:end], key[end:-1]
         offsets = iter(packing.offsets)
-        places = tuple([place or (len(self._slots), next(offsets)) for place in noted])
-        self.new_layouts.append((packing.number, dumps((parts, places))))
+        locations = tuple([location or (len(self._slots), next(offsets)) for location in noted])
+        self.new_layouts.append((packing.number, dumps((parts, locations))))
         self._packings[key] = packing
         return packing
 
 
-def _place(pieces: list[memoryview], start: int, block: int) -> list[Span]:
-    spans = []
+def _arrange(pieces: list[memoryview], start: int, block: int) -> list[Extent]:
+    extents = []
     for piece in pieces:
-        spans.append((block, start, len(piece)))
+        extents.append((block, start, len(piece)))
         start += aligned(len(piece))
-    return spans
+    return extents
 
 
 def _describe_failure(value: Any, path: str, error: Exception) -> str:
@@ -255,9 +257,9 @@ class Decoder:
     """The consumer's side: turns records into elements whose arrays view the slots.
 
     Args:
-        slots: The worker's slots; None where all of an element is in the message.
-        budget: How many bytes of slots may be in the consumer's hands. What comes beyond is
-            copied to ordinary memory, so that the worker's slots go on turning.
+        slots: The worker's slots; None if messages carry whole elements.
+        budget: If the consumer holds on to more than this many bytes of slots, later elements are
+            copied out of shared memory, so that the worker can reuse its slots.
     """
 
     def __init__(self, slots: SlotViews | None, budget: int) -> None:
@@ -266,10 +268,10 @@ class Decoder:
         self._layouts: dict[int, Rebuilder] = {}
 
     def receive(self, layouts: list[tuple[int, bytes]], records: list[Record]) -> list[Arrived]:
-        """Learn the layouts of a message, and look up those that its records name.
+        """Store the layouts of a message, and resolve the layout numbers of its records.
 
-        This is done when the message arrives: the worker uses a number again for another layout,
-        and a record may wait for thousands of others before it is decoded.
+        This has to happen when the message arrives: the worker reuses layout numbers, and a record
+        may wait for thousands of others before it is decoded.
         """
         known = self._layouts
         for number, pickled in layouts:
@@ -282,11 +284,11 @@ class Decoder:
         return self._slots_or_none
 
     def take_released(self) -> tuple[list[SlotId], list[SlotId]]:
-        """Return the slots that came free, and those that a fork of this process may still see."""
+        """Return the released slots, and those that a fork of this process may still see."""
         return ([], []) if self._slots_or_none is None else self._slots_or_none.take_released()
 
     def nbytes_of(self, record: Arrived) -> int:
-        """Return about how much memory the element of a record takes."""
+        """Return approximately how many bytes the element of a record occupies."""
         _, blocks, rest = record
         nbytes = 256 + (len(rest) if isinstance(rest, bytes) else 0)
         for block in blocks:
@@ -294,13 +296,13 @@ class Decoder:
         return nbytes
 
     def discard(self, record: Arrived) -> None:
-        """Let the slots of a record come free without looking at it."""
+        """Release the slots of a record without decoding it."""
         for block in record[1]:
             if isinstance(block, int):
                 self._slots.discard(block)
 
     def decode(self, record: Arrived) -> Any:
-        """Return the element of a record. Its arrays are the caller's to write to."""
+        """Return the element of a record. The caller may write to its arrays."""
         layout, numbers, rest = record
         blocks: list[Any] = [
             self._open(block) if isinstance(block, int) else bytearray(block) for block in numbers
@@ -315,12 +317,12 @@ class Decoder:
     def _open(self, number: SlotId) -> Bytes:
         slot = self._slots.open(number)
         if self._slots.held_bytes > self._budget:
-            return np.array(slot, subok=False)  # And the slot is free.
+            return np.array(slot, subok=False)  # The copy releases the slot at once.
         return slot
 
 
-def _unpickle(pickled: bytes, spans: list[Span], blocks: list[Any]) -> list[Any]:
-    pieces = [np.ndarray((length,), np.uint8, blocks[b], start) for b, start, length in spans]
+def _unpickle(pickled: bytes, extents: list[Extent], blocks: list[Any]) -> list[Any]:
+    pieces = [np.ndarray((length,), np.uint8, blocks[b], start) for b, start, length in extents]
     if not pickled:
         others: list[Any] = pickle.loads(pieces[0].data, buffers=pieces[1:])
     else:

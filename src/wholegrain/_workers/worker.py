@@ -1,12 +1,12 @@
-"""A worker process: runs an iterator and sends what it yields.
+"""A worker process: runs an iterator and sends its elements.
 
-Two threads. The first runs the iterator, as far ahead of the consumer as allowed. The second
-listens: it passes on what the consumer says, and ends the process when the consumer is gone,
-whatever the first is doing.
+A worker has two threads. The first runs the iterator, as far ahead of the consumer as back-pressure
+allows. The second receives messages from the consumer, and ends the process when the consumer is
+gone, whatever the first thread is doing.
 
-Finished elements are sent at once, unless the next one comes so quickly that sending would be
-a good part of the work: then they wait for each other, a millisecond at most. If the next takes
-long after all, the consumer, which waits, says so (`NUDGE`), and the second thread sends them.
+A finished element is sent at once, unless elements come so fast that sending would be a large part
+of the work. Then they are collected for up to a millisecond. If the next element takes long after
+all, the waiting consumer sends `NUDGE`, and the second thread sends the collected elements.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from wholegrain._workers import program, set_up
+from wholegrain._workers import program, startup
 from wholegrain._workers.backend import Message
 from wholegrain._workers.failures import pack_error
 from wholegrain._workers.messages import (
@@ -38,7 +38,7 @@ from wholegrain._workers.messages import (
     RECORDS,
     REPORT,
     REPOSITION,
-    STRETCH,
+    SPAN,
     TAKEN,
     Job,
 )
@@ -49,7 +49,7 @@ _MAX_TOGETHER = 256
 _MAX_TOGETHER_BYTES = 1 << 15
 _QUICK_S = 500e-6
 _MAX_WAIT_S = 1e-3
-# Immutable, so they can be pickled later, all of a message in one go.
+# Immutable, so that all elements of a message can be pickled together later.
 _NUMBERS = frozenset({int, float, bool, type(None), complex})
 _STRINGS = frozenset({str, bytes})
 _MAX_STRING = 1 << 12
@@ -59,15 +59,15 @@ _REPORT_EVERY_S = 0.25
 def run_worker(
     packed: bytes, send: Callable[[Message], None], receive: Callable[[], Message]
 ) -> NoReturn:
-    """Be a worker until the consumer is gone: what a backend runs in a process of its own.
+    """Run a worker until the consumer is gone. A backend calls this in a process of its own.
 
-    It ends the process, because what the pipeline is doing then cannot be interrupted otherwise.
+    It ends the process, because a pipeline cannot be interrupted in any other way.
 
     Args:
-        packed: What `WorkerSpec.packed` returned.
-        send: Sends a message to the consumer. An `OSError` says that the consumer has gone.
-        receive: Waits for a message from the consumer. An `EOFError` says that it has gone. Called
-            in another thread than `send`.
+        packed: The result of `WorkerSpec.packed`.
+        send: Sends a message to the consumer. It raises `OSError` if the consumer is gone.
+        receive: Waits for a message from the consumer. It raises `EOFError` if the consumer is
+            gone. It is called in another thread than `send`.
     """
     job, copy = pickle.loads(packed)
     content = bytearray(copy.inline)
@@ -82,25 +82,25 @@ def run(
     make_encoder: Callable[[], Encoder],
     on_end: Callable[[], None] = lambda: None,
 ) -> NoReturn:
-    """Be a worker until the consumer is gone.
+    """Run a worker until the consumer is gone.
 
     Args:
-        job: What to do.
+        job: The worker's settings.
         send: Sends a message.
-        receive: Waits for one.
-        load: Returns what makes the iterator.
-        make_encoder: Returns what turns elements into records, once the program is loaded.
+        receive: Waits for a message.
+        load: Returns the factory of the iterator.
+        make_encoder: Returns the encoder of elements; called after the program is loaded.
         on_end: Called when the consumer is gone.
     """
     try:
-        set_up.run(job.set_up)
-        # Forked from one process, all workers would draw the same numbers.
+        startup.run(job.startup)
+        # Workers forked from one process would otherwise draw the same random numbers.
         for name in ("random", "numpy.random"):
             if name in sys.modules:
                 sys.modules[name].seed()
         Worker(job, send, receive, on_end).run(load, make_encoder)
     except (EOFError, OSError):
-        pass  # The consumer has gone.
+        pass  # The consumer is gone.
     except BaseException:
         traceback.print_exc()
         leave(1)
@@ -108,7 +108,7 @@ def run(
 
 
 def leave(code: int) -> NoReturn:
-    """End the process now, from any thread, without losing what was printed."""
+    """Exit the process at once, from any thread, after flushing the output streams."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
@@ -132,15 +132,15 @@ class Worker:
         self._encoder: Encoder
         self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._sending = threading.Lock()
-        # Finished elements that were not sent yet: each with its state and size. The second
-        # thread may send them too, so nothing but append and popleft is done to it.
+        # Finished elements that were not sent yet, each with its wire state and size. The second
+        # thread may send them too, so only the atomic append and popleft are used.
         self._held: deque[tuple[Any, int | bytes, int]] = deque()
         self._held_kind = PLAIN
         self._held_bytes = 0
         self._held_since = 0.0
         self._finished_at = self._begun = 0.0
-        self._last_mark: int | bytes = b""
-        # How far ahead of the consumer: elements, bytes, and the bytes of each message.
+        self._last_wire_state: int | bytes = b""
+        # Back-pressure: elements and bytes ahead of the consumer, and the bytes of each message.
         self._ahead = 2 * job.buffer_size + 1
         self._generation = job.generation
         self._made = 0
@@ -149,7 +149,7 @@ class Worker:
         self._sent = 0
         self._messages: deque[tuple[int, int]] = deque()
         self._ended = False
-        self._stretches: deque[tuple[int, bytes, int]] = deque()
+        self._spans: deque[tuple[int, bytes, int]] = deque()
         self._singly = job.singly
         self._says_begun = bool(job.singly)
         self._get_report: Callable[[], Any] | None = None
@@ -170,7 +170,7 @@ class Worker:
                 iterator.set_state(pickle.loads(job.state))
         except BaseException as error:
             self._give_up(error)
-        # Made after the program was loaded: it knows the classes that came with it.
+        # Created after the program is loaded, because it records the classes that came with it.
         self._encoder = make_encoder()
         self._get_report = getattr(iterator, "get_report", None)
         if hasattr(iterator, "next_into"):
@@ -211,10 +211,10 @@ class Worker:
                 self._add(iterator, element)
 
     def _add(self, iterator: program.WorkerIterator, element: Any) -> None:
-        """Send an element, now or with the next ones."""
+        """Send an element, at once or together with the next ones."""
         kind = type(element)
         try:
-            mark = _mark(iterator.get_state())
+            wire_state = _to_wire(iterator.get_state())
             if kind in _NUMBERS or (kind in _STRINGS and len(element) <= _MAX_STRING):
                 if self._held_kind != PLAIN:
                     self._flush()
@@ -230,12 +230,12 @@ class Worker:
             self._encoder.abandon()
             self._fail(iterator, error)
             return
-        if type(mark) is bytes:
-            if mark == self._last_mark:
-                mark = self._last_mark  # Pickled once for all elements of a message.
+        if type(wire_state) is bytes:
+            if wire_state == self._last_wire_state:
+                wire_state = self._last_wire_state  # One object is pickled once per message.
             else:
-                self._last_mark = mark
-                nbytes += len(mark)
+                self._last_wire_state = wire_state
+                nbytes += len(wire_state)
         self._made += 1
         self._bytes_ahead += nbytes
         now = time.perf_counter()
@@ -243,7 +243,7 @@ class Worker:
             self._held_bytes = 0
             self._held_since = now
         self._held_bytes += nbytes
-        self._held.append((element, mark, nbytes))
+        self._held.append((element, wire_state, nbytes))
         if (
             now - self._finished_at > _QUICK_S
             or now - self._held_since > _MAX_WAIT_S
@@ -259,11 +259,11 @@ class Worker:
 
     def _send_report(self) -> None:
         if self._get_report is not None:
-            with contextlib.suppress(Exception):  # Nothing that elements should wait for.
+            with contextlib.suppress(Exception):  # A failing report must not stop elements.
                 self._send((REPORT, dumps(self._get_report())))
 
     def _flush(self) -> None:
-        """Send all finished elements."""
+        """Send all collected elements."""
         with self._sending:
             self._flush_held()
 
@@ -274,11 +274,11 @@ class Worker:
             return
         layouts = self._encoder.new_layouts
         new = [layouts.popleft() for _ in range(len(layouts))]
-        items, marks, sizes = zip(*some, strict=True)
+        items, wire_states, sizes = zip(*some, strict=True)
         nbytes = sum(sizes)
         self._sent += len(some)
         self._messages.append((self._sent, nbytes))
-        message = (self._held_kind, self._generation, new, list(items), list(marks), nbytes)
+        message = (self._held_kind, self._generation, new, list(items), list(wire_states), nbytes)
         self._send_locked(message)
 
     def _send(self, message: Message) -> None:
@@ -289,36 +289,37 @@ class Worker:
         try:
             self._send_message(message)
         except OSError:
-            leave(0)  # The consumer has gone.
+            leave(0)  # The consumer is gone.
 
     def _fail(self, iterator: program.WorkerIterator, error: BaseException) -> None:
-        """Send an exception in an element's place."""
+        """Send an exception instead of an element."""
         _leave_if_asked(error, self._flush)
         self._flush()
         try:
-            mark: int | bytes | None = _mark(iterator.get_state())
+            wire_state: int | bytes | None = _to_wire(iterator.get_state())
         except Exception:
-            mark = None
+            wire_state = None
         self._made += 1
         self._sent += 1
-        # Counted as much, so that one that always fails does not do so a thousand times ahead.
+        # Charge an error the whole byte budget, so that a pipeline that always fails cannot queue
+        # 1024 errors.
         self._bytes_ahead += MAX_AHEAD_BYTES
         self._messages.append((self._sent, MAX_AHEAD_BYTES))
         packed = pack_error(error, __file__)
-        self._send((ERROR, self._generation, packed, mark, False))
+        self._send((ERROR, self._generation, packed, wire_state, False))
 
     def _give_up(self, error: BaseException) -> NoReturn:
-        """Send an exception after which this worker is of no use."""
+        """Send an exception after which this worker cannot continue."""
         _leave_if_asked(error, self._flush)
         self._send((ERROR, self._generation, pack_error(error, __file__), None, True))
         while True:
             self._commands.get()
 
     def _obey(self, iterator: Any) -> None:
-        """Do what the consumer said; wait for it, if it has not said anything."""
+        """Execute the next command of the consumer; wait for one if there is none."""
         if is_free := self._commands.empty():
             self._flush()
-        goes_on = is_free and self._ended and self._stretches
+        goes_on = is_free and self._ended and self._spans
         command: Any = self._commands.get() if not goes_on else (REPOSITION, *goes_on.popleft())
         if command[0] == TAKEN:
             _, generation, taken, released, given_up = command
@@ -327,8 +328,8 @@ class Worker:
                 self._taken = taken
                 while self._messages and self._messages[0][0] <= taken:
                     self._bytes_ahead -= self._messages.popleft()[1]
-        elif command[0] == STRETCH:
-            self._stretches.append(command[1:])
+        elif command[0] == SPAN:
+            self._spans.append(command[1:])
             iterator.expect(pickle.loads(command[2]))
         elif command[0] == REPOSITION:
             _, generation, state, self._singly = command
@@ -338,8 +339,8 @@ class Worker:
                 iterator.set_state(pickle.loads(state))
             except BaseException as error:
                 self._give_up(error)
-        else:  # CANCEL one, or all for 0.
-            self._stretches = deque(o for o in self._stretches if command[1] not in (0, o[0]))
+        else:  # CANCEL: one span, or all spans if the number is 0.
+            self._spans = deque(o for o in self._spans if command[1] not in (0, o[0]))
             if not command[1]:
                 iterator.expect(None)
                 self._start_over(0)
@@ -376,8 +377,8 @@ class Worker:
             leave(1)
 
 
-def _mark(state: Any) -> int | bytes:
-    """Return what a state travels as."""
+def _to_wire(state: Any) -> int | bytes:
+    """Return a state as it is sent: an int for a plain counter, else a pickle."""
     if type(state) is dict and len(state) == 1:
         number = state.get(COUNTER)
         if type(number) is int:
@@ -386,7 +387,7 @@ def _mark(state: Any) -> int | bytes:
 
 
 def _leave_if_asked(error: BaseException, flush: Callable[[], None]) -> None:
-    """End the process for `sys.exit` and the like, after sending what is finished."""
+    """Exit on `SystemExit` and `KeyboardInterrupt`, after sending the collected elements."""
     if isinstance(error, KeyboardInterrupt):
         flush()
         leave(1)

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import wholegrain
-from wholegrain._workers import set_up
+from wholegrain._workers import startup
 from wholegrain.compat import private
 
 STANDS_FOR = "0.2.18"
@@ -40,7 +40,7 @@ def install_as_grain() -> None:
     if not _is_installed():
         _check_not_imported()
         sys.meta_path.insert(0, _FINDER)
-    set_up.add(_SET_UP)
+    startup.add(_SET_UP)
 
 
 def uninstall_as_grain() -> None:
@@ -48,7 +48,7 @@ def uninstall_as_grain() -> None:
     if not _is_installed():
         return
     sys.meta_path.remove(_FINDER)
-    set_up.remove(_SET_UP)
+    startup.remove(_SET_UP)
     for name in [name for name in sys.modules if _is_grain(name)]:
         del sys.modules[name]
 

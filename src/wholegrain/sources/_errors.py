@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 
 from wholegrain._core.interruption import is_interruption
-from wholegrain._read.limits import available_memory
+from wholegrain._read.machine import available_memory
 
 # For smaller sizes, checking the available memory is not worth its cost.
 _LARGE_BYTES = 1 << 26

@@ -18,7 +18,7 @@ import numpy as np
 from wholegrain._core.difference import show
 from wholegrain._graph import epochs
 from wholegrain._state.files import state_text
-from wholegrain._workers import set_up
+from wholegrain._workers import startup
 from wholegrain.testing.checks import END, assert_equal, saying
 
 _JOB, _ANSWER, _LOG = "job", "answer", "log"
@@ -129,7 +129,7 @@ def _read_elsewhere(
 ) -> list[Any]:
     """Return what a new process reads from `state` on."""
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / _JOB).write_bytes(pickle.dumps((packed, state, count, set_up.names())))
+        (Path(folder) / _JOB).write_bytes(pickle.dumps((packed, state, count, startup.names())))
         # Not a pipe: workers of the pipeline might hold on to it.
         with open(Path(folder) / _LOG, "w+b") as log:
             process = subprocess.Popen(
@@ -162,7 +162,7 @@ def answer(folder: str) -> None:
     elements: list[Any] = []
     doing = "the pipeline could not be unpickled"
     try:
-        set_up.run(first)
+        startup.run(first)
         pipeline = pickle.loads(packed)
         doing = "the state could not be set"
         it = _opened(pipeline)

@@ -30,7 +30,7 @@ from wholegrain._cli.convert.shards import (
 from wholegrain._cli.convert.work import Stage, WorkFolder
 from wholegrain._cli.errors import BadInput
 from wholegrain._cli.formats import Format, find, format_of_name
-from wholegrain._read import limits
+from wholegrain._read import machine
 
 _UPDATES_PER_S = 10
 
@@ -209,7 +209,7 @@ def _keeps_names(plan: Plan) -> bool:
 
 
 def _worker_count(asked: int | None, shards: int) -> int:
-    workers = min(limits.available_cpus(), shards) if asked is None else min(asked, shards)
+    workers = min(machine.available_cpus(), shards) if asked is None else min(asked, shards)
     # For a single shard another process would not be faster.
     return 0 if workers == 1 and asked is None else workers
 

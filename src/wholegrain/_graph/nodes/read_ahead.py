@@ -22,7 +22,7 @@ from wholegrain._observe import outline
 from wholegrain._observe.clock import timer
 from wholegrain._observe.sampler import ALWAYS
 from wholegrain._observe.shown import READERS
-from wholegrain._read import limits
+from wholegrain._read import machine
 from wholegrain._read.read_ahead import ReadAhead
 from wholegrain._state import workers
 from wholegrain._state.spec import CheckpointSpec
@@ -116,7 +116,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
         self._watch = DropWatch(self, context.options)
         count = context.worker_count
         self._buffer_bytes = _BUFFER_BYTES if count == 1 else _BUFFER_BYTES_OF_WORKERS // count
-        self._is_crowded = count > 1 and 2 * count > limits.available_cpus()
+        self._is_crowded = count > 1 and 2 * count > machine.available_cpus()
         self._closed = False
         self._reader: ReadAhead[T] | None = None
         self._stand_at(0)

@@ -1,4 +1,4 @@
-"""Workers on this machine, forked or each started anew."""
+"""The backend for workers on this machine, forked or spawned."""
 
 import os
 import select
@@ -13,11 +13,11 @@ from wholegrain._workers.local.launcher import get_launcher
 
 @dataclass(frozen=True)
 class LocalBackend(Backend):
-    """Starts worker processes, and moves large arrays through shared memory.
+    """Starts worker processes, and passes large arrays through shared memory.
 
     Args:
-        how: "fork" forks them from a clean process that has imported what they need; "spawn" starts
-            an interpreter for each. Neither forks this process.
+        how: "fork" forks workers from a clean process that has imported what they need; "spawn"
+            starts an interpreter for each worker. Neither forks this process.
     """
 
     how: Literal["fork", "spawn"]
@@ -26,7 +26,7 @@ class LocalBackend(Backend):
         get_launcher(self.how, modules)
 
     def start(self, spec: WorkerSpec) -> WorkerHandle:
-        # What talking to a worker takes is imported while the fork server starts.
+        # Imported here, so that the import overlaps with the start of the fork server.
         from wholegrain._workers.local.handle import LocalHandle
 
         return LocalHandle(get_launcher(self.how), spec)
@@ -46,7 +46,7 @@ class LocalBackend(Backend):
 
 
 def default() -> Backend:
-    """Return the backend that WHOLEGRAIN_WORKER_START names; fork on Linux, else spawn."""
+    """Return the backend that WHOLEGRAIN_WORKER_START names. Default: fork on Linux, else spawn."""
     asked = os.environ.get("WHOLEGRAIN_WORKER_START", "auto")
     if asked not in ("auto", "fork", "spawn"):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Messages between two processes: pickled objects, and file descriptors beside them."""
+"""Messages between two processes: pickled objects, accompanied by file descriptors."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from typing import Any
 _HEADER = 4
 _INITIAL_BUFFER = 1 << 16
 _MAX_DESCRIPTORS = 16
-# Descriptors must not leak into programs that the user starts.
+# Descriptors must not leak into child processes that the user starts.
 _RECEIVE_FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _CAN_PASS_DESCRIPTORS = hasattr(socket.socket, "sendmsg") and hasattr(socket, "SCM_RIGHTS")
 
@@ -21,7 +21,7 @@ _CAN_PASS_DESCRIPTORS = hasattr(socket.socket, "sendmsg") and hasattr(socket, "S
 class Channel:
     """Sends and receives messages over a connected stream socket.
 
-    One thread may receive while others send; whoever sends keeps other senders away.
+    One thread may receive while another sends. Callers serialise concurrent sends.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -33,18 +33,18 @@ class Channel:
         self.descriptors: deque[int] = deque()
         """Descriptors that came with messages, in the order they were sent."""
         self.has_lost_descriptors = False
-        """Whether some could not be received, because the process may have no more of them."""
+        """Whether some could not be received, because the limit of open files was reached."""
 
     def send(self, data: bytes, descriptors: Sequence[int] = ()) -> None:
         """Send a pickled message.
 
         Raises:
-            OSError: If the other side has gone.
+            OSError: If the other process is gone.
         """
         header = len(data).to_bytes(_HEADER, "little")
         if descriptors:
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))]
-            # Descriptors travel with the first byte; the header alone is always taken whole.
+            # Descriptors are sent with the first byte. A header alone is never sent partially.
             self._socket.sendmsg([header], rights)
             self._socket.sendall(data)
         elif len(data) < _INITIAL_BUFFER:
@@ -54,19 +54,19 @@ class Channel:
             self._socket.sendall(data)
 
     def has_message(self) -> bool:
-        """Say whether a whole message has already been read from the socket."""
+        """Return whether a whole message has already been read from the socket."""
         available = self._end - self._start
         return available >= _HEADER and available >= _HEADER + self._next_size()
 
     def readable_within(self, timeout_s: float) -> bool:
-        """Wait until there is something to receive, or the time is over."""
+        """Wait until there is something to receive; return False after `timeout_s`."""
         return bool(_wait_readable(self._socket, timeout_s))
 
     def receive(self, loads: Callable[..., Any] = pickle.loads) -> Any:
         """Wait for the next message and return it.
 
         Raises:
-            EOFError: If the other side has gone.
+            EOFError: If the other process is gone.
         """
         while self._end - self._start < _HEADER:
             self._fill(_HEADER)
@@ -81,7 +81,7 @@ class Channel:
         return int.from_bytes(self._view[self._start : self._start + _HEADER], "little")
 
     def _fill(self, wanted: int) -> None:
-        """Read more of the stream, after making room for `wanted` bytes from the start."""
+        """Read more from the socket, after making room for `wanted` unread bytes."""
         kept = self._end - self._start
         if not kept and wanted <= len(self._buffer):
             self._start = self._end = 0
@@ -95,7 +95,7 @@ class Channel:
         try:
             count = self._receive_into(self._view[self._end :])
         except OSError as error:
-            from wholegrain._core.interruption import is_interruption  # Few come here.
+            from wholegrain._core.interruption import is_interruption  # Rarely needed.
 
             if is_interruption(error):
                 raise
@@ -123,13 +123,13 @@ class Channel:
         return count
 
     def close(self) -> None:
-        """End the connection for both sides, also where a forked child holds it open."""
-        with contextlib.suppress(OSError):  # The other side was first.
+        """Shut the connection down for both sides, even if a forked child has it open."""
+        with contextlib.suppress(OSError):  # The other process has closed it already.
             self._socket.shutdown(socket.SHUT_RDWR)
         self.detach()
 
     def detach(self) -> None:
-        """Let go of the connection in this process only."""
+        """Close the connection in this process only."""
         self._socket.close()
         while self.descriptors:
             os.close(self.descriptors.popleft())

@@ -1,4 +1,4 @@
-"""Workers that a small process forks (`fork_server.py`), in milliseconds."""
+"""The launcher of workers that the fork server (`fork_server.py`) forks, in milliseconds."""
 
 import contextlib
 import itertools
@@ -19,7 +19,7 @@ from wholegrain._workers.program import Program, ProgramCopy
 
 
 class _ForkedWorker:
-    """A worker that the fork server started."""
+    """A worker that the fork server has forked."""
 
     def __init__(self, launcher: "ForkLauncher", number: int, sock: socket.socket) -> None:
         self.socket = sock
@@ -51,14 +51,15 @@ class _ForkedWorker:
         return self._ending
 
     def abandon(self) -> None:
-        pass  # The fork server saw the socket being closed.
+        pass  # The fork server notices that the socket was closed.
 
 
 class ForkLauncher:
-    """Starts workers by asking the fork server, which it starts first.
+    """Starts workers by sending requests to the fork server.
 
-    An exception out of a signal handler may end any of the methods anywhere. So every reply says
-    which request it is for, and what is kept for a program is let go of with the program.
+    An exception from a signal handler may interrupt any method anywhere. Therefore every reply
+    carries the serial number of its request, and objects kept for a program are released together
+    with the program.
     """
 
     def __init__(self, server: ServerProcess) -> None:
@@ -75,12 +76,12 @@ class ForkLauncher:
 
     @property
     def server_pid(self) -> int:
-        """The number of the process that starts workers."""
+        """The process id of the fork server."""
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
-        # The process itself may exist for a while after it has let go of all it had.
+        # The socket is checked, because the process may exist for a while after it was closed.
         return self._pid == os.getpid() and not _is_hung_up(self._control)
 
     @property
@@ -96,7 +97,7 @@ class ForkLauncher:
         return worker
 
     def _send(self, request: bytes, number: int, descriptor: int | None = None) -> int:
-        """Send a request; return its own number."""
+        """Send a request; return its serial number."""
         serial = next(self._numbers)
         rights = []
         if descriptor is not None:
@@ -104,7 +105,7 @@ class ForkLauncher:
         try:
             self._control.sendmsg([requests.REQUEST.pack(request, serial, number)], rights)
         except OSError as error:
-            # If the fork server is gone, so is what was sent: the next read says that it died.
+            # If the fork server has died, the next read from the worker's socket reports it.
             if is_interruption(error) or not (
                 isinstance(error, ConnectionError) or self._is_closed
             ):
@@ -116,15 +117,15 @@ class ForkLauncher:
         return self._control.fileno() < 0
 
     def how_ended(self, number: int) -> tuple[int, int]:
-        """Ask for the exit code of a worker, and why it could not be started.
+        """Request the exit code of a worker, and the `errno` if its start failed.
 
-        A worker that has not ended is ended first.
+        A worker that is still running is killed first.
         """
         with self._asking:
             serial = self._send(requests.EXIT_CODE, number)
             while answer := self._receive():
                 replied, code, error = requests.REPLY.unpack(answer)
-                if replied == serial:  # Others are replies to requests that were interrupted.
+                if replied == serial:  # Others answer requests that were interrupted.
                     return code, error
         return requests.UNKNOWN, 0
 
@@ -134,7 +135,7 @@ class ForkLauncher:
         except OSError as error:
             if is_interruption(error):
                 raise
-            return b""  # The fork server is gone.
+            return b""  # The fork server has died.
 
     def copy(self, program: Program) -> tuple[ProgramCopy, list[int]]:
         if program.inline is not None:
@@ -149,9 +150,9 @@ class ForkLauncher:
         return program.copy_at(shared=shared, kept=kept.number), descriptors
 
     def _keep(self, program: Program) -> "_Kept":
-        """Give the `bytes` of a program to the fork server: workers inherit them, and share them.
+        """Send the `bytes` of a program to the fork server, from which workers inherit them.
 
-        From memory that is only shared, every worker would have to make them again.
+        Objects cannot lie in shared memory, so every worker would otherwise have its own copy.
         """
         kept = _Kept(self._control, next(self._numbers))
         objects = program.objects
@@ -167,26 +168,26 @@ class ForkLauncher:
         return kept
 
     def close(self) -> None:
-        """End the fork server and its workers, and wait until they have ended."""
+        """End the fork server and its workers, and wait for them."""
         self._control.close()
         self._process.wait()
         self._shared.close()
 
     def disown(self) -> None:
-        """Forget the fork server in a forked child: it is the parent's."""
+        """Forget the fork server in a forked child; it belongs to the parent."""
         self._control.close()
         self._process.disown()
 
 
 class _Kept:
-    """What the fork server keeps for a program, until this is let go of."""
+    """Objects that the fork server keeps for a program until this object is deleted."""
 
     def __init__(self, control: socket.socket, number: int) -> None:
         self._control = control
         self.number = number
 
     def __del__(self) -> None:
-        with contextlib.suppress(OSError):  # It is gone, and what it kept.
+        with contextlib.suppress(OSError):  # The fork server has died, and with it the objects.
             self._control.send(requests.REQUEST.pack(requests.DROP, 0, self.number))
 
 

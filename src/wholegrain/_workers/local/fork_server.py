@@ -1,12 +1,13 @@
-"""The process that workers are forked from: clean, single-threaded, with numpy imported.
+"""The fork server: a clean, single-threaded process with numpy imported that forks workers.
 
-It is started once, before the first worker, and then starts a worker in milliseconds. The main
-process is never forked itself: it may have threads, locks held by them, and accelerators.
+It is started once, before the first worker, and then forks a worker in milliseconds. The main
+process itself is never forked, because it may have threads, locks held by them, and accelerators.
 
-The main process sends requests over a socket. For each worker this process keeps a copy of the
-worker's socket: when the worker dies it shuts the socket down, so that the main process reads an
-end-of-file at once, even if a grandchild still holds it; and when the main process closes its
-side it gives the worker a moment, then kills it. When the main process is gone, so are all.
+The main process sends requests over a socket. The fork server keeps a copy of each worker's socket.
+When a worker dies, it shuts the socket down, so that the main process reads an end-of-file at once,
+even if a grandchild still has the socket open. When the main process closes its end, the fork
+server gives the worker a moment to exit and then kills it. When the main process is gone, the fork
+server ends all workers and itself.
 """
 
 import contextlib
@@ -52,7 +53,7 @@ class _Child:
 
 
 class ForkServer:
-    """Starts workers on request, and tells how they ended."""
+    """Forks workers on request, and reports how they ended."""
 
     def __init__(self, control: socket.socket, parent: int) -> None:
         self._control = control
@@ -70,12 +71,12 @@ class ForkServer:
         self._poller.register(self._wakeup, select.POLLIN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
-        # One for each worker: this process may have as many as the system allows.
+        # One descriptor is needed per worker, so raise the soft limit to the hard limit.
         self._limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (self._limits[1], self._limits[1]))
         self._parent = -1
-        # End-of-file alone would not do: children that the user forked may hold the socket too.
+        # End-of-file is not sufficient: children that the user forked may have the socket open.
         with contextlib.suppress(AttributeError, OSError):
             self._parent = os.pidfd_open(parent)
             self._poller.register(self._parent, select.POLLIN)
@@ -117,7 +118,7 @@ class ForkServer:
         if request == FORK:
             if received:
                 self._fork(number, socket.socket(fileno=received[0]))
-            else:  # There was no descriptor left to receive the socket.
+            else:  # No descriptor was left to receive the socket.
                 self._remember(self._start_errors, number, errno.EMFILE)
         elif request == EXIT_CODE:
             code = self._exit_code(number)
@@ -131,12 +132,12 @@ class ForkServer:
             self._kept.pop(number, None)
 
     def _fork(self, number: int, sock: socket.socket) -> None:
-        # Else what a module printed when it was imported would be printed by every worker.
-        if sys.stdout is not None:  # Closed in the main process.
+        # Otherwise every worker would print again what modules printed during import.
+        if sys.stdout is not None:  # None if it is closed in the main process.
             sys.stdout.flush()
         try:
             with warnings.catch_warnings():
-                # numpy's own threads survive a fork: it takes care of them.
+                # numpy handles a fork of its own threads.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 pid = os.fork()
         except OSError as error:
@@ -170,7 +171,7 @@ class ForkServer:
             os._exit(1)
 
     def _notice_hangup(self, descriptor: int) -> None:
-        """Give a worker whose consumer has gone a moment to end by itself."""
+        """Give a worker whose consumer is gone a moment to exit by itself."""
         for number, child in self._children.items():
             if child.socket.fileno() == descriptor:
                 self._poller.unregister(descriptor)
@@ -191,7 +192,7 @@ class ForkServer:
     def _bury(self, number: int, status: int) -> None:
         child = self._children.pop(number)
         if self._deadlines.pop(number, None) is None:
-            # The consumer does not know yet, and will ask.
+            # The consumer does not know yet, and will request the exit code.
             self._remember(self._exit_codes, number, os.waitstatus_to_exitcode(status))
             with contextlib.suppress(KeyError, OSError):
                 self._poller.unregister(child.socket)
@@ -206,7 +207,7 @@ class ForkServer:
             del numbers[next(iter(numbers))]
 
     def _exit_code(self, number: int) -> int:
-        """Return how a worker ended; make it end, if it only closed its socket."""
+        """Return how a worker ended. Kill it if it has only closed its socket."""
         if number in self._children:
             os.kill(self._children[number].pid, signal.SIGKILL)
             _, status = os.waitpid(self._children[number].pid, 0)
@@ -214,9 +215,9 @@ class ForkServer:
         return self._exit_codes.pop(number, UNKNOWN)
 
     def _keep(self, number: int, descriptor: int) -> None:
-        """Make the `bytes` and `bytearray` of a program, which later workers inherit."""
+        """Create the `bytes` and `bytearray` objects of a program, which later workers inherit."""
         objects: list[bytes | bytearray] = []
-        # If it does not succeed, the worker that needs them says so.
+        # If this fails, the worker that needs the objects raises an error.
         with contextlib.suppress(OSError, ValueError, MemoryError):
             with open(descriptor, "rb", buffering=0) as file:
                 [count] = SIZE.unpack(file.read(SIZE.size))
@@ -230,7 +231,7 @@ class ForkServer:
             self._kept[number] = objects
 
     def _end(self) -> NoReturn:
-        """End all workers, and this process."""
+        """End all workers and this process."""
         for child in self._children.values():
             with contextlib.suppress(OSError):
                 child.socket.shutdown(socket.SHUT_RDWR)
@@ -253,11 +254,11 @@ def _prctl(option: int, value: int | bytes) -> None:
 
 
 def serve(parent: str, preload: str) -> NoReturn:
-    """Be the fork server of a process. Its socket for requests is the standard input.
+    """Run the fork server. Its socket for requests is the standard input.
 
     Args:
-        parent: The number of the process.
-        preload: Modules to import before the first fork, with commas between them.
+        parent: The process id of the main process.
+        preload: The modules to import before the first fork, separated by commas.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.argv[:] = [""]
@@ -265,16 +266,17 @@ def serve(parent: str, preload: str) -> NoReturn:
     server = ForkServer(_take_socket(), int(parent))
     _prctl(_PR_SET_NAME, b"wholegrain")
     for name in preload.split(","):
-        with contextlib.suppress(Exception):  # If a worker needs it, it says what is wrong.
+        with contextlib.suppress(Exception):  # A worker that needs the module raises the error.
             importlib.import_module(name)
-    # What is there now will not be garbage: looking for it takes time, and would unshare memory.
+    # These objects are never garbage. Collections would only take time and, because they write to
+    # object headers, copy pages that workers share (copy-on-write).
     gc.freeze()
     server.serve()
 
 
 def _close_inherited() -> None:
-    """Close what the main process left open for children: it is not for this one."""
-    with contextlib.suppress(FileNotFoundError):  # No /proc here: then they stay open.
+    """Close descriptors inherited from the main process, which are meant for its other children."""
+    with contextlib.suppress(FileNotFoundError):  # Without /proc they stay open.
         for name in os.listdir("/proc/self/fd"):
             if int(name) > 2:
                 with contextlib.suppress(OSError):
@@ -283,7 +285,7 @@ def _close_inherited() -> None:
 
 def _take_socket() -> socket.socket:
     nothing = os.open(os.devnull, os.O_RDWR)
-    while nothing <= 2:  # Output that is closed: what is printed must not reach the socket.
+    while nothing <= 2:  # If output streams are closed, printed text must not reach the socket.
         nothing = os.dup(nothing)
     sock = socket.socket(fileno=os.dup(0))
     os.dup2(nothing, 0)

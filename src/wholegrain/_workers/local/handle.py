@@ -8,7 +8,7 @@ import sys
 from io import FileIO
 
 from wholegrain._core.interruption import is_interruption
-from wholegrain._read import limits
+from wholegrain._read import machine
 from wholegrain._workers import messages
 from wholegrain._workers.backend import Message, WorkerExit, WorkerHandle, WorkerSpec
 from wholegrain._workers.failures import describe_exit
@@ -34,17 +34,17 @@ _STATES = {
 
 
 class LocalHandle(WorkerHandle):
-    """A worker process: its socket, its slots of shared memory, how it ended.
+    """A worker process: its socket, its slots of shared memory, and how it ended.
 
     Args:
-        launcher: What starts the process.
-        spec: What it runs.
+        launcher: Starts the process.
+        spec: Describes the worker.
     """
 
     def __init__(self, launcher: Launcher, spec: WorkerSpec) -> None:
         self._owner = os.getpid()
         self._is_open = False
-        # Copied first: the process may inherit it.
+        # The program is copied first, because the process may inherit the copy.
         copy, descriptors = launcher.copy(spec.program)
         self._name = spec.name
         self._process = launcher.start()
@@ -78,7 +78,7 @@ class LocalHandle(WorkerHandle):
             raise
 
     def _send(self, data: bytes, descriptors: list[int] | None = None) -> None:
-        # Whether the worker still lives is told by what it sends: all that is taken first.
+        # If the worker has died, `receive` notices it after all of its messages were received.
         try:
             self._channel.send(data, descriptors or ())
         except OSError as error:
@@ -134,7 +134,7 @@ class LocalHandle(WorkerHandle):
 
     @property
     def has_message(self) -> bool:
-        """Whether a message has arrived that the socket does not show any more."""
+        """Whether a whole message is in the channel's buffer, which polling does not show."""
         return self._channel.has_message()
 
     def fileno(self) -> int:
@@ -142,10 +142,10 @@ class LocalHandle(WorkerHandle):
         return self._process.socket.fileno()
 
     def memory_bytes(self) -> int | None:
-        return None if self._pid is None else limits.private_memory(self._pid)
+        return None if self._pid is None else machine.private_memory(self._pid)
 
     def stuck_because(self, quiet_s: float) -> str | None:
-        """Warn at once if the process was stopped, else after a minute."""
+        """Return a warning at once if the process was stopped, else after a minute."""
         pid = self._pid or self._process.starter_pid
         if pid is None:
             return None
@@ -153,10 +153,10 @@ class LocalHandle(WorkerHandle):
         is_stopped = bool(state) and state in _STOPPED
         if not is_stopped and quiet_s <= _LONG_S:
             return None
-        who = self._name if self._pid else f"the process that starts {self._name}"
-        advice = f" `kill -CONT {pid}` makes it go on." if is_stopped else ""
+        name = self._name if self._pid else f"the process that starts {self._name}"
+        advice = f" `kill -CONT {pid}` resumes it." if is_stopped else ""
         return (
-            f"Waiting for {who}: it (process {pid}) has sent nothing for {int(quiet_s)} seconds,"
+            f"Waiting for {name}: it (process {pid}) has sent nothing for {int(quiet_s)} seconds,"
             f" and its state is {_STATES.get(state, state or 'unknown')}.{advice}"
         )
 
@@ -168,20 +168,20 @@ class LocalHandle(WorkerHandle):
         return WorkerExit(
             f"exit code {describe_exit(code)}",
             report=self._crash_report(),
-            is_blameless=code is None,  # It died with the process that starts workers.
+            is_blameless=code is None,  # It died together with the fork server.
             hint=hint,
         )
 
     def _crash_report(self) -> str:
-        """Return what Python had to say when native code crashed, if anything."""
+        """Return the stack that faulthandler wrote if native code crashed."""
         if self._crash_file is None:
             return ""
-        with contextlib.suppress(OSError, ValueError):  # It may have been closed.
+        with contextlib.suppress(OSError, ValueError):  # The file may have been closed.
             return os.pread(self._crash_file.fileno(), 1 << 16, 0).decode(errors="replace").strip()
         return ""
 
     def __del__(self) -> None:
-        # Of one that nobody has got hold of, because its start was interrupted.
+        # Reached if the start was interrupted before the caller got a reference.
         if getattr(self, "_is_open", False):
             self.close()
 
@@ -206,7 +206,7 @@ class LocalHandle(WorkerHandle):
 
 
 def process_state(pid: int) -> str:
-    """Return the letter that Linux has for what a process does; empty if it does not tell."""
+    """Return Linux's one-letter state of a process, or "" if it is unknown."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0].decode()
@@ -218,4 +218,4 @@ def _current_directory() -> str:
     try:
         return os.getcwd()
     except OSError:
-        return os.sep  # It was removed.
+        return os.sep  # The directory was removed.

@@ -1,4 +1,4 @@
-"""New interpreters like this one: how they are started, and what they find in their environment."""
+"""The command line and the environment of new interpreters for workers and the fork server."""
 
 import functools
 import os
@@ -13,16 +13,16 @@ _HIDDEN_DEVICES = {
     "CUDA_VISIBLE_DEVICES": "",
     "HIP_VISIBLE_DEVICES": "",
 }
-# The same for all processes, so that a replaced worker hashes strings as the first one did.
+# The same for all processes, so that a replacement worker hashes strings as the first one did.
 _HASH_SEED = str(int.from_bytes(os.urandom(4), "little"))
 
 
 def worker_environ() -> dict[str, str]:
-    """Return the environment of workers: this process's, without its accelerators.
+    """Return the environment of workers: that of this process, with accelerators hidden.
 
-    A worker that imports jax or torch would otherwise reserve memory of the devices that the main
-    process trains on. WHOLEGRAIN_WORKER_DEVICES=1 leaves them visible. WHOLEGRAIN_WORKER=1 tells
-    code that it runs in a worker.
+    A worker that imports jax or torch would otherwise reserve memory on the devices that the main
+    process trains on. WHOLEGRAIN_WORKER_DEVICES=1 leaves them visible. WHOLEGRAIN_WORKER=1 is set
+    so that code can detect that it runs in a worker.
     """
     environ = {**os.environ, "WHOLEGRAIN_WORKER": "1"}
     if environ.get("WHOLEGRAIN_WORKER_DEVICES", "0") in ("", "0"):
@@ -41,20 +41,20 @@ def _warn_of_devices() -> None:
 
 
 def environ() -> dict[str, str]:
-    """Return the environment of a process that is, or forks, workers."""
+    """Return the environment of a spawned worker or of the fork server."""
     environ = worker_environ()
     environ.setdefault("PYTHONHASHSEED", _HASH_SEED)
-    # Workers share the processors: a pool of threads in each of them only gets in the way. And
-    # a process to be forked should not have threads.
+    # Workers share the CPUs, so a thread pool in each of them would oversubscribe them. The fork
+    # server should not have threads either.
     if "OMP_NUM_THREADS" not in environ:
         environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return environ
 
 
 def command(code: str, *arguments: str) -> list[str]:
-    """Return how to run Python code in a new interpreter, like this one.
+    """Return the command that runs Python code in a new interpreter with the flags of this one.
 
-    After the arguments comes where this process looks for modules.
+    The entries of `sys.path` follow after `arguments`.
     """
     return [sys.executable, *_interpreter_flags(), "-c", code, *arguments, *module_path()]
 
@@ -65,15 +65,15 @@ def _interpreter_flags() -> list[str]:
 
 
 def credentials() -> tuple[Any, ...]:
-    """Return as which user and groups this process runs."""
+    """Return the user and group ids of this process."""
     if sys.platform == "win32":
         return ()
-    # macOS has no saved numbers to ask for.
+    # macOS has no call for the saved ids.
     users = os.getresuid() if hasattr(os, "getresuid") else (os.getuid(), os.geteuid())
     groups = os.getresgid() if hasattr(os, "getresgid") else (os.getgid(), os.getegid())
     return users, groups, sorted(os.getgroups())
 
 
 def module_path() -> list[str]:
-    """Return where this process looks for modules."""
+    """Return the entries of `sys.path`."""
     return [str(entry) for entry in sys.path]

@@ -1,11 +1,11 @@
-"""How worker processes come to be: forked from a clean process, or each started anew.
+"""How worker processes are started: forked from a clean process, or spawned.
 
 A `ForkLauncher` keeps a small process (`fork_server.py`) that forks workers in milliseconds. A
-`SpawnLauncher` starts a new interpreter for each. Neither imports the user's main script, and
-neither forks this process.
+`SpawnLauncher` starts a new interpreter for each worker. Neither imports the user's main script,
+and neither forks this process.
 
-This module is imported when a pipeline with workers is made. What only talking to them takes is
-imported where it is needed: while the fork server starts, the main process can do the same.
+This module is imported when a pipeline with workers is built. Code for the communication with
+workers is imported later, where it is needed, while the fork server starts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from wholegrain._read import ending
+from wholegrain._read import shutdown
 from wholegrain._workers.local.server_process import ServerProcess
 
 if TYPE_CHECKING:
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
 
 
 class WorkerProcess(Protocol):
-    """A process that was started, and the connection to it."""
+    """A started process and the connection to it."""
 
     @property
     def socket(self) -> socket.socket:
-        """Return the connection."""
+        """The connection."""
 
     @property
     def starter_pid(self) -> int | None:
-        """The process that it was asked of, if another one starts it."""
+        """The process id of the fork server, if that starts the worker."""
 
     def exit_code(self) -> int | None:
-        """Return how it ended, if known; end it first if it has not."""
+        """Return the exit code, or None if unknown. Kill the process if it is still running."""
 
     def start_error(self) -> OSError | None:
-        """Return why it could not be started, if it is that; end it first if it has not ended."""
+        """Return the error if the start failed. Kill the process if it is still running."""
 
     def abandon(self) -> None:
-        """Take no more interest. Its socket is already closed, so it ends by itself."""
+        """Release the process. Its socket is already closed, so it exits by itself."""
 
 
 class Launcher(Protocol):
-    """Starts worker processes, and gives them programs."""
+    """Starts worker processes, and provides them with programs."""
 
     memory_kind: memory.Kind
 
@@ -58,26 +58,26 @@ class Launcher(Protocol):
 
     @property
     def is_current(self) -> bool:
-        """Whether workers would run as the user and groups that this process runs as."""
+        """Whether workers would have the user and group ids of this process."""
 
     def start(self) -> WorkerProcess:
-        """Start a worker. Does not wait for it."""
+        """Start a worker without waiting for it."""
 
     def copy(self, program: Program) -> tuple[ProgramCopy, list[int]]:
-        """Return where workers find `program`, and descriptors to be sent along."""
+        """Return where workers find `program`, and descriptors to send with it."""
 
     def close(self) -> None:
-        """End everything that was started. The process is about to end."""
+        """End everything that was started. Called before this process exits."""
 
     def disown(self) -> None:
-        """Forget everything that was started: this is a forked child."""
+        """Forget everything that was started. Called in a forked child."""
 
 
 def _preload() -> list[str]:
-    """Return what the fork server is asked to import: the modules in WHOLEGRAIN_PRELOAD.
+    """Return the modules in WHOLEGRAIN_PRELOAD, which the fork server imports.
 
-    There are commas between them. What they do when imported has to survive a fork: they may
-    start no threads, and open nothing that workers cannot share.
+    They are separated by commas. They have to be safe to fork after import: they may start no
+    threads, and open nothing that workers cannot share.
     """
     asked = os.environ.get("WHOLEGRAIN_PRELOAD", "")
     return [name.strip() for name in asked.split(",") if name.strip()]
@@ -88,11 +88,11 @@ _starting = threading.Lock()
 
 
 def get_launcher(how: str = "fork", modules: Iterable[str] = ()) -> Launcher:
-    """Return the launcher of this process; start it if there is none, or if it died.
+    """Return the launcher of this process; start it if there is none, or if it has died.
 
     Args:
         how: "fork" or "spawn".
-        modules: What the first workers need: it is imported once for all of them.
+        modules: The modules that the first workers need, imported once for all of them.
     """
     with _starting:
         launcher = _current.get(how)
@@ -100,7 +100,7 @@ def get_launcher(how: str = "fork", modules: Iterable[str] = ()) -> Launcher:
             launcher.close()
             del _current[how]
             launcher = None
-        # One for other credentials ends when its last worker does: those go on as they were.
+        # A launcher with other credentials keeps its workers and ends with the last of them.
         if launcher is None or not launcher.is_current:
             launcher = _current[how] = _start(how, modules)
         return launcher
@@ -126,7 +126,7 @@ def _fork_launcher(modules: Iterable[str]) -> Launcher:
 
 
 def close_launchers() -> None:
-    """End all launchers and their workers; the next worker gets a new one."""
+    """End all launchers and their workers. The next worker gets a new launcher."""
     with _starting:
         launchers = list(_current.values())
         _current.clear()
@@ -143,7 +143,7 @@ def _after_fork() -> None:
 
 
 def _close_at_exit() -> None:
-    ending.exiting.set()  # First: from here on, that workers die is no news.
+    shutdown.exiting.set()  # First: workers that disappear after this are expected.
     close_launchers()
 
 

@@ -1,9 +1,9 @@
-"""Memory that two processes see: anonymous where the system has it, named elsewhere.
+"""Shared memory: anonymous if the system supports it, named elsewhere.
 
-Linux has files that exist in memory only (`memfd`) and can be handed over a socket: nothing to
-name, nothing to clean up after a crash, no limit by the size of /dev/shm. Other POSIX systems get
-the same from a shared-memory object whose name is removed as soon as it is open. Windows has only
-names, which go away with the last process that uses them.
+Linux has anonymous files in memory (`memfd`), whose descriptors can be sent over a socket. They
+have no name, need no cleanup after a crash, and are not limited by the size of /dev/shm. On other
+POSIX systems, a shared-memory object is unlinked as soon as it is open, with the same effect.
+Windows has only named memory, which disappears with the last process that uses it.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ from typing import Any, Literal
 Kind = Literal["memfd", "unlinked", "named"]
 
 Handle = int | str
-"""What another process opens the memory by: a file descriptor or a name."""
+"""How another process opens the memory: by file descriptor or by name."""
 
-# Since Linux 5.14; fills the page table in one call instead of a fault for each page.
+# Since Linux 5.14. Populates the page table in one call instead of one page fault per page.
 _MADV_POPULATE_WRITE = 23
 
 
 def choose_kind() -> Kind:
-    """Return the best kind of shared memory here, or what WHOLEGRAIN_SHARED_MEMORY asks for."""
+    """Return the kind that WHOLEGRAIN_SHARED_MEMORY names, or else the best one here."""
     asked = os.environ.get("WHOLEGRAIN_SHARED_MEMORY", "auto")
     kinds: tuple[Kind, ...] = ("memfd", "unlinked", "named")
     for kind in kinds:
@@ -42,14 +42,14 @@ def choose_kind() -> Kind:
 
 
 def new_name() -> str:
-    """Return a name that nothing has yet, nor anything that starts with it."""
+    """Return a unique name, which also is no prefix of another name."""
     return f"/wholegrain-{os.urandom(6).hex()}"
 
 
 def create(kind: Kind, nbytes: int, name: str | None = None) -> tuple[mmap.mmap, Handle]:
-    """Make shared memory; return it and the handle that `attach` takes.
+    """Create shared memory; return it and the handle for `attach`.
 
-    A descriptor belongs to the caller. A name is removed with `forget`.
+    The caller has to close a descriptor, and to remove a name with `forget`.
     """
     name = name or new_name()
     if kind == "named" and sys.platform == "win32":
@@ -76,10 +76,10 @@ def create(kind: Kind, nbytes: int, name: str | None = None) -> tuple[mmap.mmap,
 
 
 class OwnedFile(FileIO):
-    """A file that is closed, without complaint, when nobody has it any more.
+    """A file that is closed without a ResourceWarning when it is garbage collected.
 
-    A mere descriptor would stay open if an exception out of a signal handler came before somebody
-    is there to close it.
+    A plain descriptor would leak if an exception from a signal handler came before the `try` that
+    closes it.
     """
 
     def __del__(self) -> None:
@@ -87,23 +87,23 @@ class OwnedFile(FileIO):
 
 
 def anonymous_file(name: str) -> FileIO:
-    """Make a file that exists in memory only."""
+    """Create a file that exists in memory only."""
     return OwnedFile(os.memfd_create(name, os.MFD_CLOEXEC), "r+")
 
 
 class Filled:
-    """Shared memory with content, until this is closed or let go of.
+    """Shared memory with initial content, until this object is closed or deleted.
 
     Args:
-        kind: What kind of memory.
-        pieces: What to write into it, each with the byte where it starts.
-        nbytes: How large it is.
+        kind: The kind of memory.
+        pieces: The content: offsets and buffers.
+        nbytes: The size.
     """
 
     def __init__(self, kind: Kind, pieces: Sequence[tuple[int, Any]], nbytes: int) -> None:
         self._file: FileIO | None = None
         self.handle: Handle = -1
-        """The descriptor, or the name; to be passed on, not to be closed."""
+        """The descriptor or the name. Callers pass it on and do not close it."""
         self._owner = os.getpid()
         if kind != "memfd":
             shared, self.handle = create(kind, nbytes)
@@ -118,12 +118,12 @@ class Filled:
         os.ftruncate(self.handle, nbytes)
         for start, piece in pieces:
             rest = memoryview(piece).cast("B")
-            while rest:  # A write of fresh memory is quicker than a fault for each page.
+            while rest:  # Writing to the file is faster than one page fault per page.
                 written = os.pwrite(self.handle, rest, start)
                 start, rest = start + written, rest[written:]
 
     def close(self) -> None:
-        """Close the descriptor, or remove the name; who has the memory open keeps it."""
+        """Close the descriptor or remove the name. Existing mappings stay valid."""
         if self._file is not None:
             self._file.close()
         elif isinstance(self.handle, str) and self._owner == os.getpid():
@@ -134,12 +134,12 @@ class Filled:
 
 
 def attach(handle: Handle, nbytes: int, *, private: bool = False) -> mmap.mmap:
-    """Map memory that another process made. Takes over, and closes, a descriptor.
+    """Map memory that another process created. If the handle is a descriptor, close it.
 
     Args:
-        handle: What `create` returned, or the descriptor as it arrived over a socket.
-        nbytes: The size it was made with.
-        private: What this process writes, only it sees.
+        handle: The handle from `create`, or the descriptor as received over a socket.
+        nbytes: The size that it was created with.
+        private: Map it copy-on-write, so that writes are visible only in this process.
     """
     access = mmap.ACCESS_COPY if private else mmap.ACCESS_WRITE
     if isinstance(handle, str):
@@ -153,20 +153,20 @@ def attach(handle: Handle, nbytes: int, *, private: bool = False) -> mmap.mmap:
 
 
 def _map(descriptor: int, nbytes: int, access: int) -> mmap.mmap:
-    # The mapping lasts without the descriptor, of which a process has only so many.
+    # With trackfd=False, mmap does not duplicate the descriptor; a process may have few of them.
     untracked: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
     return mmap.mmap(descriptor, nbytes, access=access, **untracked)
 
 
 def populate(memory: mmap.mmap, start: int, nbytes: int) -> None:
-    """Have the pages ready before they are written, where the system can."""
+    """Populate pages before they are written, if the system supports it."""
     if sys.platform == "linux":
-        with contextlib.suppress(OSError, ValueError):  # Else they come one by one.
+        with contextlib.suppress(OSError, ValueError):  # Otherwise each page faults.
             memory.madvise(_MADV_POPULATE_WRITE, start, nbytes)
 
 
 def forget(handle: Handle) -> None:
-    """Remove a name. Those who have the memory open keep it."""
+    """Remove a name. Existing mappings stay valid."""
     if isinstance(handle, str) and sys.platform != "win32":
         with contextlib.suppress(FileNotFoundError):
             _posix().shm_unlink(handle)
@@ -178,6 +178,6 @@ def _open_name(name: str) -> int:
 
 
 def _posix() -> Any:
-    # What multiprocessing.shared_memory is made of. Its own class starts a process that would
-    # remove, and complain about, memory that the other side still reads.
+    # multiprocessing.shared_memory uses this module too. Its class would start a resource tracker,
+    # which unlinks memory that the other process still reads, and warns about it.
     return importlib.import_module("_posixshmem")

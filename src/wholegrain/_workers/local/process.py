@@ -1,4 +1,4 @@
-"""A worker process on this machine: what it takes over from the main process, and its memory."""
+"""The main function of a worker process on this machine: environment, socket, shared memory."""
 
 import contextlib
 import faulthandler
@@ -20,15 +20,15 @@ from wholegrain._workers.local.ring import Arena
 from wholegrain._workers.transport import INLINE_BYTES, Encoder
 
 Kept = dict[int, list[bytes | bytearray]]
-"""Objects of programs, by number, which workers inherit."""
+"""Objects of programs by id, which workers inherit from the fork server."""
 
 
 def run(sock: socket.socket, kept: Kept) -> NoReturn:
-    """Be a worker until the consumer is gone.
+    """Run a worker until the consumer is gone.
 
     Args:
         sock: The connection to the consumer.
-        kept: Objects of programs, inherited from the process that this one was forked from.
+        kept: Objects of programs, inherited from the fork server.
     """
     channel = Channel(sock)
     try:
@@ -37,7 +37,7 @@ def run(sock: socket.socket, kept: Kept) -> NoReturn:
         if start.has_crash_file:
             faulthandler.enable(channel.descriptors.popleft())
     except (EOFError, OSError):
-        worker.leave(0)  # The consumer has gone.
+        worker.leave(0)  # The consumer is gone.
     except BaseException:
         traceback.print_exc()
         worker.leave(1)
@@ -55,10 +55,10 @@ def run(sock: socket.socket, kept: Kept) -> NoReturn:
 
 
 def run_spawned(descriptor: str) -> NoReturn:
-    """Be a worker in an interpreter of its own.
+    """Run a worker in a spawned interpreter.
 
     Args:
-        descriptor: Of the socket; empty where the socket itself comes through standard input.
+        descriptor: The socket's descriptor; empty on Windows, where stdin carries the socket.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "win32":
@@ -69,18 +69,18 @@ def run_spawned(descriptor: str) -> NoReturn:
 
 
 def _adopt(start: Start) -> None:
-    """Take over from the main process what programs expect to find."""
+    """Take over the environment, `sys.path`, `sys.argv` and directory of the main process."""
     for name in os.environ.keys() - start.environ.keys():
         del os.environ[name]
     os.environ.update(start.environ)
     sys.path[:] = start.path
     sys.argv[:] = start.argv
-    with contextlib.suppress(OSError):  # A directory that is gone is gone for both.
+    with contextlib.suppress(OSError):  # The directory does not exist for the main process either.
         os.chdir(start.directory)
 
 
 class _Link:
-    """Sends messages, and announces segments of shared memory."""
+    """Sends messages to the consumer, and announces segments of shared memory."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -120,5 +120,5 @@ def _load(copy: program.ProgramCopy, channel: Channel, kept: Kept) -> program.Fa
                 " `bytearray` objects of the pipeline."
             )
         objects = kept[copy.kept]
-    kept.clear()  # Programs of others would stay in memory as long as this process.
+    kept.clear()  # Otherwise the objects of other programs would stay in memory.
     return program.load(copy, content, objects)

@@ -1,4 +1,4 @@
-"""What the main process, the fork server and workers on this machine say to each other."""
+"""Messages between the main process, the fork server and workers on this machine."""
 
 import struct
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from wholegrain._workers.program import ProgramCopy
 # To the fork server.
 FORK, EXIT_CODE, KEEP, DROP = b"F", b"X", b"K", b"D"
 REQUEST = struct.Struct("<cQQ")
-"""What is asked for, the number of the request, and that of the worker or the program."""
+"""The kind of request, its serial number, and the id of the worker or the program."""
 REPLY = struct.Struct("<Qqq")
-"""The number of the request, how a worker ended, and why it could not be started (an `errno`)."""
+"""The request's serial number, the exit code of a worker, and the `errno` of a failed start."""
 UNKNOWN = -(1 << 32)
 SIZE = struct.Struct("<q")
-"""Before the objects of a program: how many, and the size of each, negative for a `bytearray`."""
+"""Header of a program's objects: their number, then each size, negative for a `bytearray`."""
 
-# From a worker, besides what all workers say: a segment of shared memory came, or went.
+# From a local worker: a segment of shared memory was added, or is no longer used.
 SEGMENT, RETIRED = -1, -2
 
 
@@ -35,4 +35,4 @@ class Start:
     argv: list[str]
     directory: str
     has_crash_file: bool
-    """Whether a file comes along for what Python says when native code crashes."""
+    """Whether the message carries a file to which faulthandler writes if native code crashes."""

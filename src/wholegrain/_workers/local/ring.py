@@ -1,8 +1,9 @@
-"""Slots: pieces of shared memory that a worker fills, a consumer views, and both use again.
+"""Slots: blocks of shared memory that a worker fills, the consumer views, and the worker reuses.
 
-Memory that was written before is written at the speed of memcpy; fresh memory costs ten times
-that. So a slot returns to its worker when the last array that views it is gone, and only then:
-arrays, slices of slices, memoryviews and jax arrays all hold the slot through their base.
+Writing to memory that was touched before runs at the speed of memcpy; page faults on first touch
+make it ten times slower. So slots are reused. A slot returns to its worker only when the last
+array that views it is gone: arrays, slices of slices, memoryviews and jax arrays all keep a
+reference to the slot through their base.
 """
 
 import mmap
@@ -18,20 +19,20 @@ from wholegrain._workers.local import memory
 Bytes = NDArray[np.uint8]
 
 SlotId = int
-"""The segment's number, and the place in it in the lowest `_PLACE_BITS` bits."""
+"""The segment's number, and the slot's index in it in the lowest `_INDEX_BITS` bits."""
 
-_PLACE_BITS = 20
+_INDEX_BITS = 20
 _PAGE = 4096
 _SMALLEST = 1 << 14
 _SMALL_SEGMENT = 1 << 21
 _LARGEST_SEGMENT = 1 << 28
-# Free memory that a worker keeps beyond twice of what is in use.
+# Free memory that a worker keeps in addition to twice the memory in use.
 _SPARE = 1 << 26
 _MAX_UNSEEN = 16
 
 
 def slot_size(nbytes: int) -> int:
-    """Return the size class of `nbytes`: eight steps to a doubling, so little is wasted."""
+    """Return the size class of `nbytes`. There are eight classes per doubling to waste little."""
     if nbytes <= _SMALLEST:
         return _SMALLEST
     step = max(1 << ((nbytes - 1).bit_length() - 4), _PAGE)
@@ -39,7 +40,7 @@ def slot_size(nbytes: int) -> int:
 
 
 class _Segment:
-    """Slots of one size, in one piece of shared memory."""
+    """Slots of one size in one block of shared memory."""
 
     __slots__ = ("free", "fresh", "given_up", "memory", "number", "size", "slots")
 
@@ -48,7 +49,7 @@ class _Segment:
         self.memory = memory
         self.size = size
         self.slots: list[Bytes] = [
-            np.ndarray((size,), np.uint8, memory, place * size) for place in range(count)
+            np.ndarray((size,), np.uint8, memory, index * size) for index in range(count)
         ]
         self.free = count
         self.fresh = set(range(count))
@@ -56,14 +57,14 @@ class _Segment:
 
 
 class Arena:
-    """The worker's side: hands out slots, and makes more of them when none is free.
+    """The worker's side: allocates slots, and creates more of them when none is free.
 
     Args:
-        kind: What kind of shared memory to use.
-        name: What its names start with, if it has names.
-        announce: Called with the number, slot size, slot count and handle of new memory, before
-            any of its slots is used. Takes the handle over.
-        retire: Called with the number of memory that is no longer used.
+        kind: The kind of shared memory to use.
+        name: The prefix of the names of segments, if they have names.
+        announce: Called with the number, slot size, slot count and handle of a new segment before
+            any of its slots is used. Takes ownership of the handle.
+        retire: Called with the number of a segment that is no longer used.
     """
 
     def __init__(
@@ -84,25 +85,25 @@ class Arena:
         self._free_bytes = 0
 
     def take(self, nbytes: int) -> tuple[SlotId, Bytes]:
-        """Return a slot of at least `nbytes`, which only the caller uses until `give_back`."""
+        """Allocate a slot of at least `nbytes`, which belongs to the caller until `give_back`."""
         size = slot_size(nbytes)
         free = self._free.get(size)
         if not free:
             free = self._grow(size)
-        slot = free.pop()  # The one given back last: most likely still in the cache.
-        segment = self._segments[slot >> _PLACE_BITS]
-        place = slot & ((1 << _PLACE_BITS) - 1)
+        slot = free.pop()  # The slot released last is most likely still in the CPU cache.
+        segment = self._segments[slot >> _INDEX_BITS]
+        index = slot & ((1 << _INDEX_BITS) - 1)
         segment.free -= 1
         self._free_bytes -= size
         self._used_bytes += size
-        if place in segment.fresh:
-            segment.fresh.remove(place)
-            memory.populate(segment.memory, place * size, nbytes)
-        return slot, segment.slots[place]
+        if index in segment.fresh:
+            segment.fresh.remove(index)
+            memory.populate(segment.memory, index * size, nbytes)
+        return slot, segment.slots[index]
 
     def give_back(self, slot: SlotId) -> None:
-        """Make a slot free for the next element."""
-        segment = self._segments[slot >> _PLACE_BITS]
+        """Release a slot for the next element."""
+        segment = self._segments[slot >> _INDEX_BITS]
         segment.free += 1
         if segment.given_up:
             self._used_bytes -= segment.size
@@ -115,12 +116,12 @@ class Arena:
             self._shrink(segment)
 
     def give_up(self, slot: SlotId) -> None:
-        """Never use a slot again, which a fork of the consumer may see.
+        """Never reuse a slot, because a fork of the consumer may still see it.
 
-        Nor any other of the same memory: when none of its slots is in use here or there, it is
-        returned to the system, which keeps it as long as anyone has it mapped.
+        The other slots of its segment are not reused either. When none of them is in use any more,
+        the segment is unmapped; the system keeps it as long as any process has it mapped.
         """
-        segment = self._segments[slot >> _PLACE_BITS]
+        segment = self._segments[slot >> _INDEX_BITS]
         if not segment.given_up:
             self._keep_from_use(segment)
         segment.given_up += 1
@@ -129,7 +130,7 @@ class Arena:
 
     def _keep_from_use(self, segment: _Segment) -> None:
         free = self._free[segment.size]
-        self._free[segment.size] = [s for s in free if s >> _PLACE_BITS != segment.number]
+        self._free[segment.size] = [s for s in free if s >> _INDEX_BITS != segment.number]
         self._free_bytes -= segment.size * segment.free
 
     def _drop_if_unused(self, segment: _Segment) -> None:
@@ -138,8 +139,8 @@ class Arena:
             self._retire(segment.number)
 
     def _grow(self, size: int) -> list[SlotId]:
-        # By half of what there is, so that the number of segments, each of which may cost a
-        # descriptor, stays small.
+        # Grow by half, so that the number of segments, which may need a descriptor each, stays
+        # small.
         existing = sum(
             len(s.slots) for s in self._segments.values() if s.size == size and not s.given_up
         )
@@ -151,17 +152,17 @@ class Arena:
         self._segments[number] = _Segment(number, shared, size, count)
         self._free_bytes += size * count
         free = self._free.setdefault(size, [])
-        free.extend((number << _PLACE_BITS) + place for place in reversed(range(count)))
+        free.extend((number << _INDEX_BITS) + index for index in reversed(range(count)))
         return free
 
     def forget_names(self) -> None:
-        """Remove names that the consumer did not come to remove. Called when it has gone."""
+        """Remove names that the consumer has not removed. Called when the consumer is gone."""
         if self._kind == "named":
             for number in range(self._next_number):
                 memory.forget(_segment_name(self._name, number))
 
     def _shrink(self, segment: _Segment) -> None:
-        """Return memory to the system, of sizes that came up once and not again."""
+        """Return unused segments to the system, for example of sizes that occurred only once."""
         for candidate in [s for s in self._segments.values() if s is not segment]:
             if candidate.free == len(candidate.slots):
                 self._drop(candidate)
@@ -182,24 +183,24 @@ def _segment_name(name: str, number: int) -> str:
 class Slot(np.ndarray[tuple[int], np.dtype[np.uint8]]):
     """The bytes of a slot, as the base of every array that views it.
 
-    When the last of them is gone this object is, and says so.
+    It is deleted after the last of these arrays, and then adds the slot to `released`.
     """
 
-    # Set on the one array that stands for the slot. Slices of it have its class, not its duty.
+    # Set only on the base array. Slices have the same class but do not release the slot.
     released: "deque[SlotId] | None" = None
     number: SlotId = -1
 
     def __del__(self) -> None:
-        # Garbage collection may run this at any point of any thread: it only leaves a note.
+        # Garbage collection may run this at any point of any thread, so it only appends to a deque.
         if self.released is not None:
             self.released.append(self.number)
 
 
 class SlotViews:
-    """The consumer's side: views of a worker's slots, and which of them came free.
+    """The consumer's side: views of a worker's slots, and the slots that were released.
 
-    A fork of the consumer's process sees the slots that are in its hands then, and keeps seeing
-    them when the consumer has let go of them: those are given up, and never written again.
+    A fork of the consumer's process keeps seeing the slots that were open at the time of the fork,
+    even after the consumer has released them. Those slots are given up, and never written again.
     """
 
     def __init__(self, name: str) -> None:
@@ -210,31 +211,31 @@ class SlotViews:
         self._open: set[SlotId] = set()
         self._forked: set[SlotId] = set()
         self.held_bytes = 0
-        """Memory of slots that are in the consumer's hands."""
+        """The size of all slots that the consumer holds."""
         forks.call_in_parent(self, SlotViews._note_fork)
 
     def _note_fork(self) -> None:
         self._forked |= self._open
 
     def add(self, number: int, size: int, count: int, handle: memory.Handle) -> None:
-        """Map memory that the worker announced."""
+        """Map a segment that the worker announced."""
         self._segments[number] = (memory.attach(handle, size * count), size)
         self._next_number = number + 1
         memory.forget(handle)
 
     def forget_names(self) -> None:
-        """Remove names of memory that a worker made last, and died before it said so."""
+        """Remove names of segments that the worker created but did not announce before it died."""
         for number in range(self._next_number, self._next_number + _MAX_UNSEEN):
             memory.forget(_segment_name(self._name, number))
 
     def remove(self, number: int) -> None:
-        """Unmap memory that the worker no longer uses."""
+        """Unmap a segment that the worker no longer uses."""
         del self._segments[number]
 
     def open(self, slot: SlotId) -> Slot:
-        """Return the bytes of a slot; it comes free when no array views them any more."""
-        shared, size = self._segments[slot >> _PLACE_BITS]
-        offset = (slot & ((1 << _PLACE_BITS) - 1)) * size
+        """Return the bytes of a slot. It is released when no array views them any more."""
+        shared, size = self._segments[slot >> _INDEX_BITS]
+        offset = (slot & ((1 << _INDEX_BITS) - 1)) * size
         view = np.ndarray.__new__(Slot, (size,), np.uint8, shared, offset)
         view.released = self._released
         view.number = slot
@@ -243,22 +244,22 @@ class SlotViews:
         return view
 
     def size_of(self, slot: SlotId) -> int:
-        """Return how many bytes a slot has."""
-        return self._segments[slot >> _PLACE_BITS][1]
+        """Return the size of a slot in bytes."""
+        return self._segments[slot >> _INDEX_BITS][1]
 
     def discard(self, slot: SlotId) -> None:
-        """Let a slot come free that nobody looked at."""
-        self.held_bytes += self._segments[slot >> _PLACE_BITS][1]
+        """Release a slot that was never opened."""
+        self.held_bytes += self._segments[slot >> _INDEX_BITS][1]
         self._released.append(slot)
 
     def take_released(self) -> tuple[list[SlotId], list[SlotId]]:
-        """Return the slots that came free since the last call, and those that were given up."""
+        """Return the slots released since the last call: reusable ones, and those given up."""
         released: list[SlotId] = []
         given_up: list[SlotId] = []
         while self._released:
             slot = self._released.popleft()
             self._open.discard(slot)
-            self.held_bytes -= self._segments[slot >> _PLACE_BITS][1]
+            self.held_bytes -= self._segments[slot >> _INDEX_BITS][1]
             if slot in self._forked:
                 self._forked.remove(slot)
                 given_up.append(slot)

@@ -1,7 +1,7 @@
-"""Starts the fork server, before anything that takes time to import.
+"""Starts the fork server, before anything that is slow to import.
 
-Whoever waits for the first batch waits for this process: numpy alone takes it half of that time.
-What the main process needs to talk to it can be imported meanwhile.
+The first batch has to wait for this process, half of the time for its import of numpy. Meanwhile
+the main process can import what it needs to communicate with it.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ _SERVE = (
 _PATIENCE_S = 2.0
 
 _forgotten: list[int] = []
-"""Processes that have been told to end, and that nobody has waited for."""
+"""Processes whose socket was closed, and that still have to be waited for."""
 
 
 def _reap_forgotten() -> None:
@@ -31,17 +31,17 @@ def _reap_forgotten() -> None:
 
 
 class ServerProcess:
-    """The fork server as a process: how to talk to it, and whether it runs.
+    """The process of the fork server, and the socket to it.
 
     Args:
-        preload: The modules it imports before it forks.
+        preload: The modules that it imports before it forks.
     """
 
     def __init__(self, preload: Sequence[str]) -> None:
         _reap_forgotten()
         self.pid = 0
         self._running = True
-        # Whole messages in order, with descriptors: requests need no framing, nor a lock.
+        # SOCK_SEQPACKET keeps message boundaries, so requests need neither framing nor a lock.
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             program = command(_SERVE, str(os.getpid()), ",".join(preload))
@@ -49,47 +49,47 @@ class ServerProcess:
                 program[0],
                 program,
                 environ(),
-                # Standard input: the descriptor that is there in every process.
+                # The socket becomes standard input, a descriptor that every process has.
                 file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)],
-                # Ctrl-C in the terminal is for the main process to handle.
+                # Ctrl-C in the terminal must reach only the main process.
                 setpgroup=0,
-                # What this thread does not want to hear of, workers and their starter have to.
+                # Signals that this thread has blocked must not be blocked in workers.
                 setsigmask=(),
             )
 
     def __del__(self) -> None:
-        # Interrupted, or for other credentials than this process has now. Without the socket the
-        # process ends, and whoever starts the next one waits for it.
+        # The start was interrupted, or the credentials of this process have changed. The fork
+        # server exits once the socket is closed; the next start waits for it.
         self.socket.close()
         if self.pid and self._running:
             _forgotten.append(self.pid)
 
     def close(self) -> None:
-        """End it."""
+        """End the process and wait for it."""
         self.socket.close()
         self.wait()
 
     def disown(self) -> None:
-        """Forget it in a forked child, which has no children yet."""
+        """Forget the process in a forked child, which is not its parent."""
         self._running = False
 
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Return whether the process is still running."""
         if self._running:
             try:
                 self._running = os.waitpid(self.pid, os.WNOHANG)[0] == 0
-            except ChildProcessError:  # Somebody else has waited for it, or for all children.
+            except ChildProcessError:  # The user's program has waited for all of its children.
                 self._running = False
         return self._running
 
     def kill(self) -> None:
-        """End it now."""
-        # It may run as a user that this process has been and is no more.
+        """Kill the process."""
+        # It may run as another user, if this process has changed its user since.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(self.pid, 9)
 
     def wait(self) -> None:
-        """Wait until it has ended; if it does not, kill it."""
+        """Wait for the process to exit; kill it if that takes too long."""
         deadline = time.monotonic() + _PATIENCE_S
         pause = 0.0005
         while self.is_running():

@@ -1,4 +1,4 @@
-"""Programs in memory that all workers see."""
+"""Copies of programs in shared memory."""
 
 import threading
 import weakref
@@ -8,11 +8,11 @@ from wholegrain._workers.program import Program
 
 
 class SharedCopies:
-    """Copies of programs in shared memory, as long as the programs live.
+    """Copies of programs in shared memory, kept as long as the programs exist.
 
     Args:
-        kind: What kind of shared memory to use.
-        objects: Whether the `bytes` of a program are in its copy.
+        kind: The kind of shared memory to use.
+        objects: Whether a copy includes the `bytes` objects of the program.
     """
 
     def __init__(self, kind: memory.Kind, *, objects: bool) -> None:
@@ -24,7 +24,7 @@ class SharedCopies:
         )
 
     def copy(self, program: Program) -> tuple[memory.Handle, list[int]]:
-        """Return the handle of a copy of `program`, and descriptors to be sent along."""
+        """Return the handle of a copy of `program`, and descriptors to send with it."""
         with self._lock:
             filled = self._copies.get(program)
             if filled is None:
@@ -35,7 +35,7 @@ class SharedCopies:
         return handle, [handle] if isinstance(handle, int) else []
 
     def close(self) -> None:
-        """Let go of all copies."""
+        """Release all copies."""
         for filled in list(self._copies.values()):
             filled.close()
         self._copies.clear()

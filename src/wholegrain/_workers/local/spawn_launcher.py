@@ -1,4 +1,4 @@
-"""Workers that are interpreters of their own: slower to start, and possible everywhere."""
+"""The launcher of workers in new interpreters: slower than forking, and works on every system."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ _WORK = (
 
 
 class _SpawnedWorker:
-    """A worker in an interpreter of its own."""
+    """A worker in a new interpreter."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], sock: socket.socket, launcher: "SpawnLauncher"
@@ -34,19 +34,19 @@ class _SpawnedWorker:
         return None
 
     def start_error(self) -> OSError | None:
-        return None  # Then there is no worker.
+        return None  # A failed start raises in `start`, and there is no worker.
 
     def exit_code(self) -> int | None:
         self._process.kill()
         return self._process.wait()
 
     def abandon(self) -> None:
-        # Somebody has to wait for it, or it stays behind as a zombie.
+        # The process becomes a zombie unless it is waited for.
         self._launcher.bury(self._process)
 
 
 class SpawnLauncher:
-    """Starts an interpreter for each worker. Slower, and works everywhere."""
+    """Starts a new interpreter for each worker."""
 
     def __init__(self) -> None:
         self.memory_kind = memory.choose_kind()
@@ -87,9 +87,9 @@ class SpawnLauncher:
         return program.copy_at(shared=shared), descriptors
 
     def bury(self, process: subprocess.Popen[bytes]) -> None:
-        """See to it that a worker ends, which has been told so."""
+        """Wait in the background for a worker whose socket is closed; kill it if necessary."""
         self._ending.add(process)
-        with contextlib.suppress(RuntimeError):  # The program is ending: `close` comes next.
+        with contextlib.suppress(RuntimeError):  # At shutdown, `close` waits for it instead.
             threading.Thread(target=self._wait, args=(process,), daemon=True).start()
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Several stretches of positions, read ahead as if they were one."""
+"""Reads several spans of positions ahead, as if they were one."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -11,8 +11,8 @@ from wholegrain._read.read_ahead import Read, ReadAhead
 _KEPT = 64
 
 
-class _Stretch(NamedTuple):
-    """Positions in a row, and how many were read before them."""
+class _Span(NamedTuple):
+    """A contiguous range of positions, and how many positions earlier spans have."""
 
     before: int
     start: int
@@ -23,20 +23,19 @@ class _Stretch(NamedTuple):
         return self.before + self.stop - self.start
 
 
-class ReadStretches(Generic[T]):
-    """Reads stretches in the order in which they were announced, each up to its end.
+class ReadSpans(Generic[T]):
+    """Reads spans in the order in which they were announced, each up to its end.
 
-    What is learned of the cost of reading, and the threads, stay from one to the next.
+    The threads and the measured cost of reading are kept from one span to the next.
 
     Args:
         read: Reads the elements from one position up to another.
-        new_reader: Makes what reads ahead, from a function that reads and the positions from
-            which and up to which to read.
-        start: The first position of the first stretch.
-        stop: The position behind its last.
+        new_reader: Makes a `ReadAhead` from a read function, a start and a stop.
+        start: The first position of the first span.
+        stop: The position after its last.
     """
 
-    # Who asks for chunks looks at each of them: there are few of a stretch.
+    # Every chunk is measured, because a span has few of them.
     unwatched, unseen_elements = False, 0
 
     def __init__(
@@ -47,12 +46,12 @@ class ReadStretches(Generic[T]):
         stop: int,
     ) -> None:
         self._read = read
-        # Threads look at these: replaced, never changed.
-        self._stretches: tuple[_Stretch, ...] = ()
-        self._coming: deque[_Stretch] = deque()
+        # Read by other threads, so the tuple is replaced and never changed.
+        self._spans: tuple[_Span, ...] = ()
+        self._coming: deque[_Span] = deque()
         self._end = 0
         self._taken = 0
-        # What was read beyond the end of a stretch.
+        # Elements that were read beyond the end of the current span.
         self._rest: Sequence[T] = ()
         self._rest_end = 0
         self._append(start, stop)
@@ -60,21 +59,24 @@ class ReadStretches(Generic[T]):
         self._reader = new_reader(self._read_many, 0, self._end)
 
     def _append(self, start: int, stop: int) -> None:
-        stretch = _Stretch(self._end, start, stop)
-        kept = self._stretches
+        span = _Span(self._end, start, stop)
+        kept = self._spans
         if len(kept) > _KEPT:
             kept = tuple([one for one in kept if one.end > self._taken])
-        self._stretches = (*kept, stretch)
-        self._coming.append(stretch)
-        self._end = stretch.end
+        self._spans = (*kept, span)
+        self._coming.append(span)
+        self._end = span.end
 
     def announce(self, start: int, stop: int) -> None:
-        """Say which positions will be read next."""
+        """Append a span to be read after those announced before."""
         self._append(start, stop)
         self._reader.extend(self._end)
 
     def goes_on_at(self, start: int, stop: int) -> bool:
-        """Move on to the stretch announced next, if it is this one, and all before it was read."""
+        """Move to the next announced span, if it is this one and the current one is finished.
+
+        Return whether that is so.
+        """
         coming = self._coming[0] if self._coming else None
         if coming is None or self._taken != self._current.end or coming[1:] != (start, stop):
             return False
@@ -82,7 +84,7 @@ class ReadStretches(Generic[T]):
         return True
 
     def next_chunk(self) -> tuple[int, Sequence[T]]:
-        """Return the position behind the next chunk of the current stretch, and the chunk."""
+        """Return the position after the next chunk of the current span, and the chunk."""
         if self._taken == self._rest_end:
             self._rest_end, self._rest = self._reader.next_chunk()
         end = min(self._rest_end, self._current.end)
@@ -95,7 +97,7 @@ class ReadStretches(Generic[T]):
 
     @property
     def reads_here(self) -> bool:
-        """Whether the consumer reads for itself, as far as is known."""
+        """Whether the consumer currently reads by itself."""
         return self._reader.reads_here
 
     def start(self) -> None:
@@ -103,20 +105,20 @@ class ReadStretches(Generic[T]):
         self._reader.start()
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Release the threads."""
         self._reader.close()
 
     @property
     def ready_count(self) -> int:
-        """How many elements have been read that stand next in order."""
+        """How many of the next elements have been read."""
         return self._rest_end - self._taken + self._reader.ready_count
 
     def _read_many(self, first: int, last: int) -> Sequence[Any]:
-        """Read elements that may lie in several stretches."""
+        """Read a range of elements that may belong to several spans."""
         parts = []
-        for stretch in self._stretches:
-            if stretch.before < last and stretch.end > first:
-                offset = stretch.start - stretch.before
-                start = max(first, stretch.before) + offset
-                parts.append(self._read(start, min(last, stretch.end) + offset))
+        for span in self._spans:
+            if span.before < last and span.end > first:
+                offset = span.start - span.before
+                start = max(first, span.before) + offset
+                parts.append(self._read(start, min(last, span.end) + offset))
         return joined(parts)

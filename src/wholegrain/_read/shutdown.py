@@ -1,7 +1,7 @@
-"""The end of a program: threads that read finish what they are at.
+"""Interpreter shutdown: reader threads finish their current read.
 
-Python tears a daemon thread out of what it does when the interpreter ends. If that is a native
-library, reading a file, the whole process may be aborted.
+At shutdown, Python stops a daemon thread as soon as it needs the GIL. If a native library is
+reading a file in that thread, the whole process may be aborted.
 """
 
 import atexit
@@ -24,27 +24,29 @@ _stops: "weakref.WeakKeyDictionary[Any, Callable[[Any], object]]" = weakref.Weak
 
 
 def stop_at_exit(owner: _Owner, stop: Callable[[_Owner], object]) -> None:
-    """Have `stop(owner)` called when the program ends, and its threads waited for.
+    """Call `stop(owner)` at interpreter shutdown, and wait for its threads.
 
-    The threads are those whose names begin with "wholegrain-", and readers. One that takes a second
-    or longer is left to its fate.
+    The threads are the readers and those whose names begin with "wholegrain-". After one second,
+    shutdown continues without waiting for the rest.
     """
     _stops[owner] = stop
 
 
 def stay() -> NoReturn:
-    """Never return, in a thread that has nothing more to do: nobody waits for it."""
+    """Block forever, in a thread that has nothing more to do. Shutdown does not wait for it."""
     _staying.add(threading.get_ident())
     while True:
         threading.Event().wait()
 
 
 exiting = threading.Event()
-"""Set when the program ends and workers are let go: from then on, that they are gone is no news."""
+"""Set once interpreter shutdown has started.
+
+A worker that disappears after this is expected and not reported."""
 
 
 def wait_if_exiting() -> None:
-    """Never return to a daemon thread once the program is ending: it ends where it is."""
+    """Block a daemon thread forever if interpreter shutdown has started."""
     if exiting.is_set() and threading.current_thread() is not threading.main_thread():
         stay()
 
@@ -65,5 +67,5 @@ def _finish() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # A forked child has none of the threads, and may find their locks held.
+    # A forked child does not have the threads, and may find their locks held.
     os.register_at_fork(after_in_child=_stops.clear)

@@ -1,4 +1,4 @@
-"""How much of the machine this process may use: processors and memory, as a container sees them."""
+"""The CPUs and the memory that this process may use, including the limits of a container."""
 
 import contextlib
 import functools
@@ -11,7 +11,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_cpus() -> int:
-    """Return how many processors this process may keep busy: at least one."""
+    """Return how many CPUs this process may use; at least one."""
     count = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         with contextlib.suppress(OSError):
@@ -19,13 +19,13 @@ def available_cpus() -> int:
     return max(1, min(count, _cpu_quota(_CGROUP)))
 
 
-@functools.cache  # Read once: this is asked for wherever reading begins.
+@functools.cache  # The files are read once, because every iterator needs the result.
 def _cpu_quota(root: Path) -> int:
     return min([math.ceil(quota) for quota in _cpu_quotas()], default=1 << 20)
 
 
 def total_memory() -> int:
-    """Return how many bytes this process and its workers may ever take."""
+    """Return how many bytes of memory this process and its workers may use in total."""
     found = [1 << 60]
     with contextlib.suppress(AttributeError, OSError, ValueError):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -37,7 +37,7 @@ def total_memory() -> int:
 
 
 def available_memory() -> int:
-    """Return how many bytes this process and its workers can still take."""
+    """Return how many bytes of memory this process and its workers can still allocate."""
     found = []
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text().splitlines()
@@ -51,7 +51,7 @@ def available_memory() -> int:
 
 
 def private_memory(pid: int) -> int | None:
-    """Return how many bytes a process holds for itself; None if the system does not say."""
+    """Return the private memory of a process in bytes, or None if it is unknown."""
     try:
         fields = Path(f"/proc/{pid}/statm").read_text().split()
         return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
@@ -60,14 +60,14 @@ def private_memory(pid: int) -> int | None:
 
 
 def _cgroups() -> Iterator[Path]:
-    """Yield the folders of the control groups that this process is in, from its own upwards."""
+    """Yield the folders of this process's control group and of the groups that contain it."""
     own = ""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             if line.startswith("0::"):
                 own = line[3:].strip("/")
     folder = _CGROUP / own
-    # In a container its own group may be the root of what is to be seen.
+    # In a container, the group of the container may be the visible root.
     while folder != _CGROUP:
         yield folder
         folder = folder.parent
@@ -79,7 +79,7 @@ def _cpu_quotas() -> Iterator[float]:
         with contextlib.suppress(OSError, ValueError):
             quota, period = (folder / "cpu.max").read_text().split()
             yield int(quota) / int(period)
-    with contextlib.suppress(OSError, ValueError):  # The first version of control groups.
+    with contextlib.suppress(OSError, ValueError):  # cgroups v1.
         quota = (_CGROUP / "cpu/cpu.cfs_quota_us").read_text()
         if int(quota) > 0:
             yield int(quota) / int((_CGROUP / "cpu/cpu.cfs_period_us").read_text())
@@ -97,7 +97,7 @@ def _cgroup_memory() -> Iterator[int]:
 
 
 def _reclaimable(folder: Path) -> int:
-    """Return how much of a group's memory is files that were read, and can go."""
+    """Return how many bytes of a group's memory are page cache that can be reclaimed."""
     with contextlib.suppress(OSError, ValueError):
         for line in (folder / "memory.stat").read_text().splitlines():
             name, number = line.split()

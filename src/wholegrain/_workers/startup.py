@@ -1,6 +1,6 @@
-"""What other processes of this program do before they load anything of the user's.
+"""Functions that every new process of this program calls before it unpickles user code.
 
-Functions are named, `"module:function"`, so that nothing but names has to travel.
+A function is given by name, `"module:function"`, so that only names have to be sent.
 """
 
 import importlib
@@ -10,24 +10,24 @@ _names: list[str] = []
 
 
 def add(name: str) -> None:
-    """Have every process that is started from now on call a function, once and first."""
+    """Make every process that is started from now on call a function first."""
     if name not in _names:
         _names.append(name)
 
 
 def remove(name: str) -> None:
-    """Take back `add`."""
+    """Undo `add`."""
     if name in _names:
         _names.remove(name)
 
 
 def names() -> tuple[str, ...]:
-    """Return what was added, for a process that is about to be started."""
+    """Return the names to send to a process that is about to be started."""
     return tuple(_names)
 
 
 def run(names: Iterable[str]) -> None:
-    """Do in this process what the one that started it has asked for."""
+    """Call the functions in this process, which has just been started."""
     for name in names:
         module, _, function = name.partition(":")
         getattr(importlib.import_module(module), function)()

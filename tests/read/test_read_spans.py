@@ -1,4 +1,4 @@
-"""Stretches of positions, read one after the other."""
+"""Spans of positions, read one after the other."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from wholegrain._core.failure import Failure, PartlyFailed
 from wholegrain._read.read_ahead import Read, ReadAhead
-from wholegrain._read.read_stretches import ReadStretches
+from wholegrain._read.read_spans import ReadSpans
 
 
 def _read_ahead(read: Read, start: int, stop: int) -> ReadAhead[int]:
@@ -23,8 +23,8 @@ def _read_ahead(read: Read, start: int, stop: int) -> ReadAhead[int]:
     )
 
 
-def _rest(reader: ReadStretches[int], start: int, stop: int) -> list[Any]:
-    """Read a stretch to its end; what could not be read stands there as its positions."""
+def _rest(reader: ReadSpans[int], start: int, stop: int) -> list[Any]:
+    """Read a span to its end; what could not be read stands there as its positions."""
     found: list[Any] = []
     while start < stop:
         end, chunk = reader.next_chunk()
@@ -36,13 +36,13 @@ def _rest(reader: ReadStretches[int], start: int, stop: int) -> list[Any]:
 
 
 @given(
-    stretches=st.lists(
+    starts_and_counts=st.lists(
         st.tuples(st.integers(0, 1000), st.integers(1, 60)), min_size=1, max_size=100
     ),
     ahead=st.integers(0, 5),
 )
-def test_stretches_are_read_in_the_order_in_which_they_were_announced(
-    stretches: list[tuple[int, int]], ahead: int
+def test_spans_are_read_in_the_order_in_which_they_were_announced(
+    starts_and_counts: list[tuple[int, int]], ahead: int
 ) -> None:
     asked: list[int] = []
 
@@ -50,8 +50,8 @@ def test_stretches_are_read_in_the_order_in_which_they_were_announced(
         asked.extend(range(start, stop))
         return list(range(start, stop))
 
-    spans = [(start, start + count) for start, count in stretches]
-    reader: ReadStretches[int] = ReadStretches(read, _read_ahead, *spans[0])
+    spans = [(start, start + count) for start, count in starts_and_counts]
+    reader: ReadSpans[int] = ReadSpans(read, _read_ahead, *spans[0])
     for number, span in enumerate(spans):
         if number:
             if not ahead:
@@ -67,8 +67,8 @@ def test_stretches_are_read_in_the_order_in_which_they_were_announced(
     assert sorted(asked) == sorted(at for span in spans for at in range(*span))
 
 
-def test_it_goes_on_only_where_it_was_told_and_at_the_end_of_a_stretch() -> None:
-    reader: ReadStretches[int] = ReadStretches(lambda a, b: list(range(a, b)), _read_ahead, 0, 5)
+def test_it_goes_on_only_where_it_was_told_and_at_the_end_of_a_span() -> None:
+    reader: ReadSpans[int] = ReadSpans(lambda a, b: list(range(a, b)), _read_ahead, 0, 5)
     reader.announce(10, 12)
     assert not reader.goes_on_at(10, 12)  # Not all of the first was read.
     assert _rest(reader, 0, 5) == [0, 1, 2, 3, 4]
@@ -78,14 +78,14 @@ def test_it_goes_on_only_where_it_was_told_and_at_the_end_of_a_stretch() -> None
     assert not reader.goes_on_at(12, 14)
 
 
-def test_what_cannot_be_read_fails_in_its_stretch_alone() -> None:
+def test_what_cannot_be_read_fails_in_its_span_alone() -> None:
     def read(start: int, stop: int) -> Sequence[int]:
         places = list(range(start, stop))
         if 11 not in places:
             return places
         return PartlyFailed([Failure(ValueError()) if at == 11 else at for at in places])
 
-    reader: ReadStretches[int] = ReadStretches(read, _read_ahead, 0, 3)
+    reader: ReadSpans[int] = ReadSpans(read, _read_ahead, 0, 3)
     for span in ((10, 12), (20, 23)):
         reader.announce(*span)
     found = _rest(reader, 0, 3)

@@ -1,4 +1,4 @@
-"""What a worker runs that is given stretches of a pipeline, one after the other."""
+"""The iterator in a worker that makes spans of a pipeline, for `num_workers="auto"`."""
 
 from __future__ import annotations
 
@@ -15,67 +15,67 @@ from wholegrain._graph.clocked import reading
 from wholegrain._graph.iterator import DatasetIterator, go_to_state_of
 from wholegrain._graph.nodes.read_ahead import PrefetchDatasetIterator, PrefetchIterDataset
 from wholegrain._read.read_ahead import Read, ReadAhead
-from wholegrain._read.read_stretches import ReadStretches
+from wholegrain._read.read_spans import ReadSpans
 from wholegrain._state.counting import CountedStates, read_until
 
 _LARGEST_CHUNK = 1024
 _REPORT_EVERY_S = 0.1
 
 
-class StretchReadIterDataset(PrefetchIterDataset[T]):
-    """A MapDataset of which stretches are read ahead, and nothing between them."""
+class SpanReadIterDataset(PrefetchIterDataset[T]):
+    """Reads spans of a MapDataset ahead, and nothing between them."""
 
     def open(self) -> DatasetIterator[T]:
-        return StretchReadIterator(self._parent, self._read_options, self._allow_nones)
+        return SpanReadIterator(self._parent, self._read_options, self._allow_nones)
 
 
-class StretchReadIterator(PrefetchDatasetIterator[T]):
-    """A position in a StretchReadIterDataset."""
+class SpanReadIterator(PrefetchDatasetIterator[T]):
+    """An iterator over a SpanReadIterDataset."""
 
-    stretch = (0, 0)
-    """From where to where elements are read ahead, after the next `set_state`."""
+    span = (0, 0)
+    """The start and stop of the positions to read ahead after the next `set_state`."""
 
     is_suspect = False
-    """Whether elements are to be read one by one."""
+    """Whether to read elements one by one, because one of them may kill the worker."""
 
     has_missed = False
-    """Whether some were missing, so that there are fewer elements than positions."""
+    """Whether elements were missing, so that there are fewer elements than positions."""
 
     _expected: deque[tuple[int, int]] | None = None
 
-    def expect(self, stretch: tuple[int, int]) -> None:
-        """Say which stretch comes after those that were announced before."""
+    def expect(self, span: tuple[int, int]) -> None:
+        """Announce the span that comes after those announced before."""
         self._expected = self._expected or deque()
-        self._expected.append(stretch)
+        self._expected.append(span)
         reader: Any = self._reader
         if reader is not None:
-            reader.announce(*stretch)
+            reader.announce(*span)
 
     def forget(self) -> None:
-        """Take back what was announced."""
+        """Forget all announced spans."""
         self._expected = None
         self._drop_reader()
 
     def go_to(self, state: State) -> None:
-        self._length = len(self._dataset)  # A source may have said that it ended before.
+        self._length = len(self._dataset)  # A source may have ended early in an earlier span.
         self.has_missed = False
         if self.is_suspect:
-            self._stand_at(self.stretch[0])
+            self._stand_at(self.span[0])
             return
         expected = self._expected
-        if expected and self.stretch in expected:
-            # What stands before it was taken back.
-            while expected.popleft() != self.stretch:
+        if expected and self.span in expected:
+            # The spans before it were cancelled.
+            while expected.popleft() != self.span:
                 pass
         reader: Any = self._reader
-        if reader is not None and reader.goes_on_at(*self.stretch):
-            self._stand_at(self.stretch[0])
+        if reader is not None and reader.goes_on_at(*self.span):
+            self._stand_at(self.span[0])
         else:
             super().go_to(state)
 
     def _read_chunk(self, start: int) -> Sequence[T | None]:
-        # Beyond the stretch, where elements were missing, they are read one by one too.
-        if self.is_suspect or start >= self.stretch[1]:
+        # Elements after the span, read because some were missing, are read one by one too.
+        if self.is_suspect or start >= self.span[1]:
             return reading(self._dataset, None)(start, start + 1)
         return super()._read_chunk(start)
 
@@ -100,30 +100,30 @@ class StretchReadIterator(PrefetchDatasetIterator[T]):
             )
 
         read = reading(self._dataset, self.observed)
-        reader: ReadStretches[T] = ReadStretches(read, read_ahead, start, self.stretch[1])
-        for stretch in self._expected or ():
-            reader.announce(*stretch)
+        reader: ReadSpans[T] = ReadSpans(read, read_ahead, start, self.span[1])
+        for span in self._expected or ():
+            reader.announce(*span)
         self._finalizer = weakref.finalize(self, reader.close)
         return reader
 
 
-class StretchOver(Exception):
-    """Tells the main process that what it knows of positions does not hold from here on."""
+class SpanOver(Exception):
+    """Signals to the main process that positions no longer follow from the number of elements."""
 
 
-class StretchIterator:
-    """The elements of a stretch. Its state to go to is the stretch: where, and how many.
+class SpanIterator:
+    """Makes the elements of one span after the other; `PoolIterator` describes its states.
 
     Args:
-        iterator: Of the whole pipeline.
-        reader: The iterator at its beginning.
-        states: How its states follow from numbers of elements.
+        iterator: The iterator of the whole pipeline.
+        reader: The most upstream iterator, which reads the MapDataset.
+        states: Computes states from numbers of elements.
     """
 
     def __init__(
         self,
         iterator: DatasetIterator[Any],
-        reader: StretchReadIterator[Any],
+        reader: SpanReadIterator[Any],
         states: CountedStates,
     ) -> None:
         self._iterator = iterator
@@ -134,7 +134,7 @@ class StretchIterator:
         self._made = 0
         self._is_last = False
         self._has_ended = False
-        self._is_astray = False  # Whether the state is not what follows from the count.
+        self._is_astray = False  # Whether the state no longer follows from the count.
         self._is_over = False
         self._report_at = 0.0
 
@@ -150,34 +150,34 @@ class StretchIterator:
         except StopIteration:
             self._stop()
             self._has_ended = self._is_over = True
-            raise StretchOver from None
+            raise SpanOver from None
         except BaseException:
             self._made += 1
             if self._iterator.get_state() != self._states.after(self._start, self._made):
-                self._stop()  # Rows of a batch were left out: later ones are others.
+                self._stop()  # A batch has lost rows, so later batches have different rows.
             raise
         self._made += 1
         return element
 
     def _stop(self) -> None:
-        """Make no more: what follows is not what the main process thinks it is."""
+        """End the span: later elements are not those that the main process expects."""
         self._is_astray = True
         self._is_last = False
         self._count = 0
 
     def _check_end(self) -> None:
-        """Raise if the state is not the one in which the next stretch starts."""
+        """Raise SpanOver if the state is not the one in which the next span starts."""
         if self._count and self._iterator.get_state() != self._states.after(
             self._start, self._count
         ):
             self._stop()
             self._is_over = True
-            raise StretchOver
+            raise SpanOver
 
     def get_report(self) -> Any:
-        """Return what was seen of the run; None if that was told just before.
+        """Return the report of the run, or None if the last one is recent.
 
-        A stretch takes some milliseconds, and at the end of each one it is asked for.
+        The worker calls this after each span, which takes only some milliseconds.
         """
         now = time.perf_counter()
         if now < self._report_at:
@@ -198,14 +198,15 @@ class StretchIterator:
         self._start, self._count, self._is_last, self._reader.is_suspect = state
         self._made = 0
         self._has_ended = self._is_astray = self._is_over = False
-        self._reader.stretch = self._positions(state)
-        go_to_state_of(self._iterator, self._start)  # It was checked, or counted from such a one.
+        self._reader.span = self._positions(state)
+        # No check: the state was checked in the main process, or computed from a checked one.
+        go_to_state_of(self._iterator, self._start)
 
     def expect(self, state: Any) -> None:
-        """Take note of a state that `set_state` will be called with; of none any more for None."""
+        """Announce a state that `set_state` will be called with; None forgets all of them."""
         if state is None:
             self._reader.forget()
-        elif not state[3]:  # Not if it may kill who reads it.
+        elif not state[3]:  # Suspect spans are not read ahead, because they may kill the worker.
             self._reader.expect(self._positions(state))
 
     def _positions(self, state: Any) -> tuple[int, int]:
@@ -213,21 +214,18 @@ class StretchIterator:
         return read_until(start), read_until(self._states.after(start, count))
 
 
-class FillingStretchIterator(StretchIterator):
-    """The same, of a pipeline that can put its elements where the consumer will read them."""
+class FillingSpanIterator(SpanIterator):
+    """A SpanIterator for a pipeline that can write its elements into shared memory."""
 
     _iterator: Any
 
     def next_into(self, empty: Any) -> Any:
-        """Return the next element, in memory that `empty` gives where it can."""
-        # Looked up each time: there may be a clock around it for a while.
+        """Return the next element, in memory from `empty` if possible."""
         return self._make(functools.partial(self._iterator.next_into, empty))
 
 
-def reading_stretches(dataset: Any) -> Any:
-    """Return a pipeline over one MapDataset so that it reads stretches ahead, as it is told."""
+def reading_spans(dataset: Any) -> Any:
+    """Return the same pipeline, reading announced spans of its MapDataset ahead."""
     if type(dataset) is PrefetchIterDataset:
-        return StretchReadIterDataset(
-            dataset.parents[0], dataset._read_options, dataset._allow_nones
-        )
-    return dataset.with_parents([reading_stretches(dataset.parents[0])])
+        return SpanReadIterDataset(dataset.parents[0], dataset._read_options, dataset._allow_nones)
+    return dataset.with_parents([reading_spans(dataset.parents[0])])
