@@ -50,9 +50,9 @@ def after_failure(
     error: BaseException, results: list[Any], step: Step, stage: Any, elements: Sequence[Any]
 ) -> PartlyFailed:
     """Return the results of a step that raised `error` after it had appended `results`."""
-    places = range(len(elements))
-    _record(error, results, stage, places, None)
-    return _go_on(results, step, stage, places, elements)
+    positions = range(len(elements))
+    _record(error, results, stage, positions, None)
+    return _go_on(results, step, stage, positions, elements)
 
 
 def _go_on(
@@ -92,13 +92,13 @@ def _record(
     """Record an exception at the position of the element that raised it."""
     if not can_be_recorded(error):
         raise error
-    place = len(results)
+    position = len(results)
     if which is not None:
         stage = which(error)
-    results.append(Failure(error, stage, int(indices[place])))
+    results.append(Failure(error, stage, int(indices[position])))
     if isinstance(error, StopIteration) and not getattr(stage, "parents", True):
         # The source has ended, so no elements follow.
-        results.extend(results[-1:] * (len(indices) - place - 1))
+        results.extend(results[-1:] * (len(indices) - position - 1))
 
 
 def read_bulk(reader: Any, method: str, positions: list[int], stage: Any, indices: Any) -> Any:
