@@ -129,8 +129,8 @@ class ElementTransform(OneParentMapNode[T]):
         return None if element is None else self.apply_to(element, index)
 
     def getitems(self, indices: Indices) -> Sequence[T | None]:
-        places = indices.tolist()
-        return for_each(self._pass, self, places, self.parent.getitems(indices), places)
+        positions = indices.tolist()
+        return for_each(self._pass, self, positions, self.parent.getitems(indices), positions)
 
     def _pass(self, results: list[Any], elements: Sequence[Any], indices: list[int]) -> None:
         apply_to = self.apply_to
@@ -220,9 +220,9 @@ class ManyParentsMapNode(MapNode[T]):
                     self._note_component(part, component)
                 found += part
                 start += count
-        places = np.empty(len(order), np.int64)
-        places[order] = np.arange(len(order))
-        elements = [found[place] for place in places.tolist()]
+        positions = np.empty(len(order), np.int64)
+        positions[order] = np.arange(len(order))
+        elements = [found[position] for position in positions.tolist()]
         return PartlyFailed(elements) if failed else elements
 
     def _note_component(self, part: PartlyFailed, component: int) -> None:

@@ -139,17 +139,19 @@ def _check_elements_and_states(backend: Backend, num_workers: _Workers) -> None:
     with _closing(_in_workers(backend, num_workers, _array)) as it:
         states = [it.get_state()]
         expected = []
-        for place, element in enumerate(it):
+        for position, element in enumerate(it):
             expected.append(next(here))
-            assert_equal(expected[-1], element, f"element {place} with num_workers={num_workers}")
+            assert_equal(
+                expected[-1], element, f"element {position} with num_workers={num_workers}"
+            )
             states.append(it.get_state())
             if num_workers == "auto":
-                assert_equal(here.get_state(), states[-1], f"the state after element {place}")
+                assert_equal(here.get_state(), states[-1], f"the state after element {position}")
         _require(len(expected) == _LENGTH, f"{len(expected)} elements came instead of {_LENGTH}.")
-        for place in (0, 1, 17, _LENGTH):  # Workers keep running.
-            it.set_state(states[place])
+        for position in (0, 1, 17, _LENGTH):  # Workers keep running.
+            it.set_state(states[position])
             rest = list(itertools.islice(it, 5))
-            assert_equal(expected[place : place + 5], rest, f"restored at {place}")
+            assert_equal(expected[position : position + 5], rest, f"restored at {position}")
     with _closing(_in_workers(backend, num_workers, _array)) as it:
         it.set_state(states[23])
         assert_equal(expected[23:], list(it), "restored at 23 in new workers")

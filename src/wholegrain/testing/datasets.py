@@ -80,9 +80,9 @@ def check_map_dataset(
         with saying(f"ds.getitems({chunk}) failed"):
             found = ds.getitems(np.array(chunk, dtype=np.int64))
         assert_len(len(chunk), found, f"ds.getitems({chunk})")
-        for place, index in enumerate(chunk):
-            what = f"ds.getitems({chunk})[{place}], the element at index {index}"
-            assert_equal(elements[index], found[place], what)
+        for position, index in enumerate(chunk):
+            what = f"ds.getitems({chunk})[{position}], the element at index {index}"
+            assert_equal(elements[index], found[position], what)
 
     for threads in num_threads:
         _check_iteration(ds, length, threads, max_elements)

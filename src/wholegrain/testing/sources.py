@@ -61,9 +61,9 @@ def check_source(
             with saying(f"source.{name}({chunk}) failed"):
                 found = read_many(chunk)
             assert_len(len(chunk), found, f"source.{name}({chunk})")
-            for place, index in enumerate(chunk):
-                what = f"source.{name}({chunk})[{place}], the element at index {index}"
-                assert_equal(elements[index], found[place], what)
+            for position, index in enumerate(chunk):
+                what = f"source.{name}({chunk})[{position}], the element at index {index}"
+                assert_equal(elements[index], found[position], what)
 
     with saying("The source cannot be pickled, which worker processes need"):
         unpickled = cloudpickle.loads(cloudpickle.dumps(source))

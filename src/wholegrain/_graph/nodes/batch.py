@@ -82,8 +82,8 @@ class BatchMapDataset(OneParentMapNode[T]):
         last = min(first + self._batch_size, self._parent_length)
         start = epoch * self._parent_length
         if abs(start + last) >= 2**63:  # A late epoch of an infinite dataset: no int64 array.
-            places = range(start + first, start + last)
-            return self._batch([self.parent.getitem(place) for place in places])  # type: ignore[no-any-return]
+            positions = range(start + first, start + last)
+            return self._batch([self.parent.getitem(position) for position in positions])  # type: ignore[no-any-return]
         members = np.arange(start + first, start + last)
         if self._batch_fn is None:
             rows: Any = self.parent.gather(members)

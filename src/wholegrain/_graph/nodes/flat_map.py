@@ -58,9 +58,9 @@ class FlatMapMapDataset(OneParentMapNode[T]):
         return parts[part] if part < len(parts) else None
 
     def getitems(self, indices: Indices) -> Sequence[T | None]:
-        places, parts = np.divmod(indices, self._transform.max_fan_out)
+        positions, parts = np.divmod(indices, self._transform.max_fan_out)
         # Read and split each parent element once, however many of its parts were requested.
-        distinct, which = np.unique(places, return_inverse=True)
+        distinct, which = np.unique(positions, return_inverse=True)
         split = for_each(self._split_each, self, distinct, self.parent.getitems(distinct))
         pairs = zip(which.tolist(), parts.tolist(), strict=True)
         if type(split) is not PartlyFailed:
@@ -161,7 +161,7 @@ class FlatMapDatasetIterator(TransformIterator[T]):
         self._next_part = stop = min(part + count, len(parts))
         if type(parts) is list:
             return parts[part:stop]
-        return [parts[place] for place in range(part, stop)]
+        return [parts[position] for position in range(part, stop)]
 
     def _split_next(self) -> Sequence[Any]:
         before = self.parent.get_state()

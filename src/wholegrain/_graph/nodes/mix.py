@@ -104,30 +104,30 @@ class SelectedMapDataset(ManyParentsMapNode[T]):
 
     def getitems(self, indices: Indices) -> Sequence[T | None]:
         select = self._selection_map.__getitem__
-        places = read_singly(select, indices.tolist(), self, indices)
-        if type(places) is not PartlyFailed:
-            return self.read_at(*self._located(places))
+        pairs = read_singly(select, indices.tolist(), self, indices)
+        if type(pairs) is not PartlyFailed:
+            return self.read_at(*self._located(pairs))
         return for_each(
             lambda out, some: out.extend(itertools.starmap(self._read_at, some)),
             self,
             indices,
-            places,
+            pairs,
         )
 
     def locate_many(self, indices: Indices) -> tuple[Indices, Indices]:
         return self._located([self._selection_map[index] for index in indices.tolist()])
 
     @staticmethod
-    def _located(places: Sequence[tuple[int, int]]) -> tuple[Indices, Indices]:
-        located = _as_array(places)
+    def _located(pairs: Sequence[tuple[int, int]]) -> tuple[Indices, Indices]:
+        located = _as_array(pairs)
         return located[:, 0], located[:, 1]
 
     def __str__(self) -> str:
         return f"SelectedMapDataset[{len(self._parents)} parents]"
 
 
-def _as_array(places: Sequence[tuple[int, int]]) -> Any:
-    return np.array(places, dtype=np.int64).reshape(-1, 2)
+def _as_array(pairs: Sequence[tuple[int, int]]) -> Any:
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
 class MixedIterDataset(IterNode[T]):

@@ -41,7 +41,7 @@ class RandomMapMapDataset(ElementTransform[T]):
         """Use the random numbers that the elements have in the dataset that this is a part of."""
         self._part = (start, whole_length)
 
-    def _places(self, indices: Indices) -> list[int]:
+    def _positions(self, indices: Indices) -> list[int]:
         if self._part is None:
             return indices.tolist()  # type: ignore[no-any-return]
         start, whole_length = self._part
@@ -55,7 +55,7 @@ class RandomMapMapDataset(ElementTransform[T]):
 
     def apply_to(self, element: Any, index: int) -> T | None:
         if self._part is not None:
-            (index,) = self._places(np.array([index]))
+            (index,) = self._positions(np.array([index]))
         with self._rng_pool().lend() as move:
             return self._function(element, move(index))  # type: ignore[no-any-return]
 
@@ -63,12 +63,12 @@ class RandomMapMapDataset(ElementTransform[T]):
         function = self._function
         with self._rng_pool().lend() as move:
 
-            def call_each(results: list[Any], elements: Sequence[Any], places: list[int]) -> None:
-                for element, place in zip(elements, places, strict=True):
-                    results.append(None if element is None else function(element, move(place)))
+            def call_each(results: list[Any], elements: Sequence[Any], at: list[int]) -> None:
+                for element, position in zip(elements, at, strict=True):
+                    results.append(None if element is None else function(element, move(position)))
 
             elements = self.parent.getitems(indices)
-            return for_each(call_each, self, indices, elements, self._places(indices))
+            return for_each(call_each, self, indices, elements, self._positions(indices))
 
 
 class RandomMapIterDataset(OneParentIterNode[T]):

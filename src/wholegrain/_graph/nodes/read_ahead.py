@@ -220,15 +220,15 @@ class PrefetchDatasetIterator(StageIterator[T]):
                 raise error
             finally:
                 del error  # Its traceback refers to this frame: break the cycle.
-        place = start - self._failed_base
-        if place >= len(chunk):
+        offset = start - self._failed_base
+        if offset >= len(chunk):
             return False
-        stop = chunk.next_failure(place)
-        if stop > place:
-            self._hold(start, list(chunk[place:stop]))
+        stop = chunk.next_failure(offset)
+        if stop > offset:
+            self._hold(start, list(chunk[offset:stop]))
         else:
             self._base = self._end = start + 1
-            self._raise(chunk[place], start)
+            self._raise(chunk[offset], start)
         return True
 
     def _raise(self, failure: Failure, index: int) -> None:

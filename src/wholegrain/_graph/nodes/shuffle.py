@@ -94,9 +94,9 @@ class WindowShuffleMapDataset(IndexTransform[T]):
             return self._parent_indices(index)
         length = len(self.parent)
         epoch, position = divmod(index, length)
-        window, place = divmod(position, self._window_size)
+        window, offset = divmod(position, self._window_size)
         start, size, seed = self._window(epoch, window, length)
-        return shuffle_index(place, size, seed) + start
+        return shuffle_index(offset, size, seed) + start
 
     def _window(self, epoch: int, window: int, length: int) -> tuple[int, int, int]:
         """Return where a window starts, its size and its seed."""
@@ -110,13 +110,13 @@ class WindowShuffleMapDataset(IndexTransform[T]):
         if not length:
             raise ZeroDivisionError("The dataset is empty: there is no element to read.")
         epochs, positions = np.divmod(indices, length)
-        windows, places = np.divmod(positions, self._window_size)
+        windows, offsets = np.divmod(positions, self._window_size)
         starts = epochs * length + windows * self._window_size
         seeds = (epochs * -(-length // self._window_size) + windows + self._seed) % 2**32
         # The last window of an epoch may be smaller.
         whole = length // self._window_size * self._window_size
         if int(positions.max(initial=0)) < whole:
-            shuffled = shuffle_each(places, self._window_size, seeds)
+            shuffled = shuffle_each(offsets, self._window_size, seeds)
             shuffled += starts
             return shuffled
         shuffled = np.empty_like(indices)
@@ -124,7 +124,7 @@ class WindowShuffleMapDataset(IndexTransform[T]):
             (self._window_size, positions < whole),
             (length - whole, positions >= whole),
         ):
-            shuffled[here] = shuffle_each(places[here], size, seeds[here]) + starts[here]
+            shuffled[here] = shuffle_each(offsets[here], size, seeds[here]) + starts[here]
         return shuffled
 
     def __str__(self) -> str:

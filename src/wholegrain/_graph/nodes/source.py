@@ -84,11 +84,11 @@ def read_many(source: Any, positions: Indices, stage: Any, indices: Indices) -> 
         if source.ndim == 1 and source.dtype.kind in "biufc":
             return list(source[positions])
         return [source[position] for position in positions.tolist()]
-    places = positions.tolist()
+    numbers = positions.tolist()
     for method in ("__getitems__", "_getitems"):
         if getattr(source, method, None) is not None:
-            return read_bulk(source, method, places, stage, indices)  # type: ignore[no-any-return]
-    return read_singly(source.__getitem__, places, stage, indices)  # type: ignore[no-any-return]
+            return read_bulk(source, method, numbers, stage, indices)  # type: ignore[no-any-return]
+    return read_singly(source.__getitem__, numbers, stage, indices)  # type: ignore[no-any-return]
 
 
 class RangeMapDataset(MapNode[int]):

@@ -120,7 +120,7 @@ class WindowShuffleDatasetIterator(TransformIterator[T]):
             raise StopIteration
         size, seed = len(window), (self._seed + window_index) % 2**32
         order = shuffle_indices(np.arange(size)[::-1], size, seed)
-        self._window = [window[place] for place in order.tolist()]
+        self._window = [window[position] for position in order.tolist()]
 
     def _read_window(self) -> list[T]:
         window: list[T] = []
