@@ -33,8 +33,8 @@ def integer_weights(count: int, weights: Sequence[float] | None) -> list[int]:
         raise TypeError(f"`mix` needs numbers as weights, but got {weights}.")
     if not all(0 < weight < math.inf for weight in weights):
         raise ValueError(
-            f"`mix` needs positive weights, but got {weights}. Leave datasets out that should"
-            " give nothing."
+            f"`mix` needs positive weights, but got {weights}. Leave out datasets that should"
+            " yield nothing."
         )
     scale = 100 / min(weights)
     return [int(weight * scale) for weight in weights]

@@ -133,7 +133,7 @@ class DatasetIterator(abc.ABC, Generic[T_co]):
         self.set_state(state)
 
     def start_prefetch(self) -> None:
-        """Start reading ahead before the first element is asked for."""
+        """Start reading ahead before the first element is requested."""
         for parent in self._parents:
             parent.start_prefetch()
 
@@ -398,7 +398,7 @@ def run_ahead(iterator: DatasetIterator[T], buffer_size: int) -> DatasetIterator
 
 
 def get_next_index(ds_iter: DatasetIterator[Any]) -> int:
-    """Return the index of the element that `next` gives next.
+    """Return the index of the element that `next` returns next.
 
     Raises:
         NotImplementedError: If the number of elements produced does not follow from the

@@ -223,7 +223,7 @@ class Run(DatasetIterator[T]):
             output.close()
 
     def _drop_stages(self) -> None:
-        """Close torn stages, so that they release what they hold."""
+        """Close torn stages, so that they release their resources."""
         try:
             self._output.close()
         except Exception as error:

@@ -41,7 +41,7 @@ class FilterMapDataset(FunctionTransform[T]):
         return self.parent._element_spec
 
     def _about(self, name: str) -> str:
-        return f"{name} leaves gaps: `ds[i]` may be None, and iteration skips those."
+        return f"{name} leaves gaps: `ds[i]` may be None, and iteration skips them."
 
 
 class FilterIterDataset(OneParentIterNode[T]):

@@ -91,7 +91,7 @@ class FlatMapMapDataset(OneParentMapNode[T]):
         raise NotImplementedError("The element spec after a flat map is not known.")
 
     def _about(self, name: str) -> str:
-        return f"{name} leaves gaps: `ds[i]` may be None, and iteration skips those."
+        return f"{name} leaves gaps: `ds[i]` may be None, and iteration skips them."
 
     def __str__(self) -> str:
         return f"FlatMapMapDataset(transform={transform_name(self._transform)})"

@@ -79,7 +79,7 @@ class PrefetchIterDataset(IterNode[T]):
         how = "The thread that calls `next` reads them, in chunks of about a millisecond."
         if threads:
             how = (
-                "The thread that calls `next` reads them while that is quick. If reads wait or"
+                "The thread that calls `next` reads them while that is fast. If reads block or"
                 f" compute for long, up to {threads} threads read up to"
                 f" {options.prefetch_buffer_size} elements ahead."
             )
