@@ -103,7 +103,7 @@ _once: dict[int, list[BaseException]] = {}
 
 
 def raise_once(error: BaseException) -> None:
-    """Raise `error` once before the next chunk. It belongs to no element: a retry succeeded."""
+    """Raise `error` before the chunk being read. It belongs to no element: a retry succeeded."""
     _once.setdefault(threading.get_ident(), []).append(error)
 
 

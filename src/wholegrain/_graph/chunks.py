@@ -104,8 +104,7 @@ def _record(
 def read_bulk(reader: Any, method: str, positions: list[int], stage: Any, indices: Any) -> Any:
     """Read a chunk with one call of a method. If that fails, read the elements one by one.
 
-    If no element fails on its own with the same error, the first position raises that error and
-    the elements follow it.
+    If no element then fails with the same error, that error is raised before the first element.
 
     Args:
         reader: A source or a dataset.
