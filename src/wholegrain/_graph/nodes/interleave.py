@@ -80,12 +80,10 @@ class InterleaveIterDataset(IterNode[T]):
 
     @property
     def datasets(self) -> Sequence[Any] | MapDataset[Any]:
-        """The datasets that are interleaved."""
         return self._datasets
 
     @property
     def cycle_length(self) -> int:
-        """How many of them are open at a time."""
         return min(self._cycle_length, len(self._datasets))
 
     def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
@@ -360,7 +358,6 @@ class InterleaveDatasetIterator(StageIterator[T]):
                 self._idle[number] = iterator
 
     def _close_idle(self) -> None:
-        """Close the open iterators that no slot uses."""
         idle, self._idle = self._idle, {}
         close_all(idle.values())
 
