@@ -1,4 +1,4 @@
-"""How a pipeline runs: threads, processes, thresholds. None of it changes the elements."""
+"""How a pipeline runs: threads, processes, thresholds. None of these change the elements."""
 
 import dataclasses
 import enum
@@ -12,7 +12,7 @@ _UNSET: Any = object()
 
 
 def _count(name: str, value: Any) -> int:
-    """Return `value` as an int, or say which option it cannot be."""
+    """Return `value` as an int; raise an error that names the option if it is not one."""
     try:
         count = whole_count(name, value)
     except TypeError as error:
@@ -35,16 +35,16 @@ _AUTO_BUFFER_SIZE = 4096
 
 @dataclasses.dataclass(slots=True, init=False)
 class ReadOptions:
-    """How far, and with how many threads, a random-access dataset is read ahead.
+    """How far a random-access dataset is read ahead, and with how many threads.
 
-    Both numbers are upper bounds: reading uses as many threads as help, and no more memory than
-    is reasonable. The order of the elements and the states never depend on them.
+    Both numbers are upper bounds: reading uses only as many threads as help, and a limited amount
+    of memory. The order of the elements and the states never depend on them.
 
     Args:
-        num_threads: How many threads may read at once. 0 reads in the caller's thread; "auto"
-            leaves it open, up to 64.
-        prefetch_buffer_size: How many elements threads may have ready or on their way. 0 reads in
-            the caller's thread; "auto" leaves it open, up to 4096.
+        num_threads: The maximum number of threads that read. 0 reads in the caller's thread; "auto"
+            chooses a number up to 64.
+        prefetch_buffer_size: The maximum number of elements that are ready or being read. 0 reads
+            in the caller's thread; "auto" chooses a number up to 4096.
     """
 
     num_threads: int = 16
@@ -66,7 +66,7 @@ class ReadOptions:
             _warn_of_idle_threads(self.num_threads, self.prefetch_buffer_size)
 
 
-@functools.cache  # Once for the same numbers.
+@functools.cache  # Warn once for the same numbers.
 def _warn_of_idle_threads(num_threads: int, buffer_size: int) -> None:
     logger().warning(
         "ReadOptions: with prefetch_buffer_size=%d at most %d of num_threads=%d can read at once.",
@@ -81,19 +81,20 @@ class MultiprocessingOptions:
     """How many worker processes run a pipeline.
 
     Args:
-        num_workers: How many processes. 0 runs in the caller's process. "auto" finds out while
-            they run, and gives the elements, the order and the states of 0.
-        per_worker_buffer_size: How many finished elements each worker may hold ready. "auto"
-            finds out; it needs `num_workers="auto"`.
-        enable_profiling: Kept for programs that set it; has no effect.
-        max_workers: How many there may be with "auto"; by default as many as this process has
-            processors to use.
-        max_memory_bytes: How much memory workers, and elements that are ready, may take with
-            "auto"; by default half of what is available.
+        num_workers: The number of processes. 0 runs in the caller's process. "auto" adjusts the
+            number while they run, and keeps the elements, the order and the states of 0.
+        per_worker_buffer_size: How many finished elements each worker may hold. "auto" adjusts it,
+            and needs `num_workers="auto"`.
+        enable_profiling: Accepted for programs that set it; has no effect.
+        max_workers: The maximum number of workers with "auto"; by default the number of processors
+            that this process may use.
+        max_memory_bytes: How much memory workers and finished elements may take with "auto"; by
+            default half of what is available.
         backend: What starts the workers: "fork" forks them from a clean process, "spawn" starts an
             interpreter for each, and a `wholegrain.multiprocessing.Backend` starts them anywhere.
-            By default what the environment variable WHOLEGRAIN_WORKER_START says, or else "fork" on
-            Linux and "spawn" elsewhere. The elements, their order and the states are the same.
+            The default is the value of the environment variable WHOLEGRAIN_WORKER_START, or else
+            "fork" on Linux and "spawn" elsewhere. The elements, their order and the states do not
+            depend on it.
     """
 
     num_workers: int | Literal["auto"] = 0
@@ -125,8 +126,8 @@ class ExecutionTrackingMode(enum.Enum):
 class DatasetOptions:
     """Options for all stages of a pipeline, attached with `WithOptionsIterDataset`.
 
-    It remembers which of the fields were given, so that several of them in one pipeline
-    complete each other.
+    It records which of the fields were given, so that several of these in one pipeline can be
+    merged.
 
     Args:
         filter_warn_threshold_ratio: Warn when this share of 1000 elements was filtered out.
@@ -134,7 +135,7 @@ class DatasetOptions:
         filter_raise_threshold_ratio: Raise when this share of 1000 elements was filtered out.
             None never raises.
         execution_tracking_mode: Whether stages are timed.
-        min_shm_size: Arrays of fewer bytes do not travel in shared memory.
+        min_shm_size: Smaller arrays, in bytes, are not passed through shared memory.
     """
 
     filter_warn_threshold_ratio: float | None = _UNSET
@@ -158,7 +159,7 @@ class DatasetOptions:
                 )
 
     def merge(self, other: "DatasetOptions | None") -> "DatasetOptions":
-        """Return options with the fields given here, then those given in `other`."""
+        """Return options with the fields given here, and those given only in `other`."""
         if other is None:
             return self
         fields = {**other._given_fields(), **self._given_fields()}  # noqa: SLF001

@@ -69,7 +69,7 @@ def test_a_file_of_something_else_is_refused(
 def test_the_state_of_another_pipeline_is_refused(name: str, tmp_path: Path) -> None:
     it = opened(PIPELINES[name](), 2)
     saved_at(R(50).shuffle(seed=3).batch(2), 3, tmp_path)
-    message = "another pipeline|is that of a DataLoader|dataset's iterator"
+    message = "another pipeline|belongs to a DataLoader|dataset's iterator"
     check_refused(it, tmp_path, ValueError, message)
     # Grain's checkpoints do not describe their pipeline.
     (tmp_path / "pipeline_0-of-1.json").unlink()

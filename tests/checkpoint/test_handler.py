@@ -191,7 +191,7 @@ def test_files_of_loaders_and_datasets_are_told_apart(tmp_path: Path) -> None:
         handler.save(tmp_path / name, it)
         for description in (tmp_path / name).glob("pipeline_*"):
             description.unlink()  # As Grain writes it.
-    with pytest.raises(ValueError, match=r"that of a DataLoader's iterator.*of a dataset"):
+    with pytest.raises(ValueError, match=r"belongs to a DataLoader's iterator.*of a dataset"):
         handler.restore(tmp_path / "loader", _dataset_iterator())
     with pytest.raises(ValueError, match=r"not one of a DataLoader.*of a dataset's iterator"):
         handler.restore(tmp_path / "dataset", _loader_iterator())

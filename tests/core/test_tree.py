@@ -119,7 +119,7 @@ def test_what_does_not_fit_together_is_refused(one: Any, other: Any) -> None:
     with pytest.raises(tree.StructureMismatchError) as raised:
         tree.zip_leaves(list, [one, other])
     assert isinstance(raised.value, ValueError)
-    assert "beside" in str(raised.value)
+    assert "where another has" in str(raised.value)
 
 
 def test_a_list_beside_a_tuple_is_refused_where_jax_is(jax: bool) -> None:

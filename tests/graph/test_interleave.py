@@ -213,7 +213,7 @@ def test_a_state_of_another_number_of_datasets_is_refused() -> None:
     two = iter(_interleave(_tens(3, 3), 2)).get_state()
     for datasets, cycle_length in ((_tens(3, 3, 3), 3), (_tens(3), 1)):
         it = iter(_interleave(datasets, cycle_length))
-        with pytest.raises(ValueError, match="state is that of 2 datasets") as raised:
+        with pytest.raises(ValueError, match="state was taken with 2 datasets") as raised:
             it.set_state(two)
         assert f"are {cycle_length}" in str(raised.value)
 

@@ -163,7 +163,7 @@ def test_the_text_of_an_iterator_is_its_state() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"worker_count": 3}, "worker_count=3, but does not say where all of those stand"),
+        ({"worker_count": 3}, "worker_count=3, but it lacks the position of some"),
         ({"sampler": "other"}, r"another `sampler`:\n    other\nbut.*has\n    SequentialSampler"),
         ({"data_source": "other"}, r"another `data_source`(.|\n)*give the class a `__repr__`"),
         ({"version": 1}, "version 1, but this release writes and reads version 2"),

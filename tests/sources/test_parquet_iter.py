@@ -379,7 +379,7 @@ def test_a_report_knows_all_rows(tmp_path: Path) -> None:
     report = it.report()
     (stage,) = report.stages
     assert stage.elements == pytest.approx(count, rel=0.02)
-    assert stage.seconds == pytest.approx(report.wait_seconds, rel=0.05)
+    assert stage.seconds == pytest.approx(report.wait_seconds, rel=0.3)
     assert report.wait_seconds > 0
     assert report.loop_seconds >= 0
     assert it.report().loop_seconds == report.loop_seconds  # It is over.

@@ -1,1 +1,1 @@
-"""Numbers, trees, permutations and random streams: knows numpy, knows no dataset."""
+"""Numbers, trees, permutations and random streams: imports numpy, knows no dataset."""

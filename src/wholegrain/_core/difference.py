@@ -48,8 +48,8 @@ def _differences(
         if len(expected) != len(found):
             yield path, f"the length is {len(found)}, not {len(expected)}"
             return
-        for place, (one, other) in enumerate(zip(expected, found, strict=True)):
-            yield from _differences(one, other, f"{path}[{place}]", key_order)
+        for position, (one, other) in enumerate(zip(expected, found, strict=True)):
+            yield from _differences(one, other, f"{path}[{position}]", key_order)
     elif isinstance(expected, (np.ndarray, np.generic)) or _is_array_like(expected):
         yield from _array_differences(np.asarray(expected), np.asarray(found), path, key_order)
     elif isinstance(expected, float) and math.isnan(expected) and math.isnan(found):
@@ -72,9 +72,9 @@ def _array_differences(
     elif expected.shape != found.shape:
         yield path, f"the shape is {found.shape}, not {expected.shape}"
     elif expected.dtype.hasobject:
-        for place in np.ndindex(expected.shape):
-            where = f"{path}[{', '.join(map(str, place))}]"
-            yield from _differences(expected[place], found[place], where, key_order)
+        for position in np.ndindex(expected.shape):
+            where = f"{path}[{', '.join(map(str, position))}]"
+            yield from _differences(expected[position], found[position], where, key_order)
     elif expected.tobytes() != found.tobytes():
         # NaN is the one value that is not equal to itself.
         same = (expected == found) | ((expected != expected) & (found != found))

@@ -43,8 +43,8 @@ def _shape(value: Any) -> str:
 def nbytes(element: Any) -> int:
     """Estimate the memory of `element` from its arrays, strings and bytes.
 
-    Of objects with declared fields, such as dataclasses, only the fields count, not what is nested
-    in them.
+    For objects with declared fields, such as dataclasses, only the fields themselves count, not
+    objects nested in them.
     """
     return sum(_nbytes_of_fields(leaf) or _nbytes_of(leaf) for leaf in tree.leaves(element))
 
@@ -66,7 +66,7 @@ def _nbytes_of(element: Any) -> int:
     for leaf in tree.leaves(element):
         try:
             size = getattr(leaf, "nbytes", None)
-        except Exception:  # Not every kind of array has `nbytes`.
+        except Exception:  # Some array types raise for `nbytes`.
             size = None
         if isinstance(size, int):
             total += size

@@ -1,6 +1,6 @@
 """Events in a trace of the jax profiler, under the keys that XProf's input-pipeline analysis reads.
 
-jax is never imported for it: without jax there is no trace, and without a trace no event.
+jax is never imported for this: without jax there is no trace, and without a trace no event.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ READ, PREPROCESSING, PREFETCH, UNKNOWN = "read", "preprocessing", "prefetch", "u
 
 
 def is_traced() -> bool:
-    """Say whether a trace is being taken."""
+    """Return whether a trace is being taken."""
     profiler = sys.modules.get("jax.profiler")
     is_enabled = getattr(getattr(profiler, "TraceAnnotation", None), "is_enabled", None)
     return bool(is_enabled and is_enabled())
 
 
 def begin(name: str, stage: str, number: int, category: str, **more: Any) -> Any:
-    """Begin an event, if a trace is being taken: what it returns is for `end`.
+    """Begin an event if a trace is being taken; pass the result to `end`.
 
     Args:
-        name: The class and the method that is called.
-        stage: How the stage calls itself.
+        name: The class and method that is called.
+        stage: The name of the stage.
         number: The number of the stage in the pipeline.
-        category: What kind of stage it is.
+        category: The kind of stage.
         more: Further metadata.
     """
     if not is_traced():
@@ -49,7 +49,7 @@ def end(event: Any) -> None:
 
 
 def begin_wait(name: str, stage: Any, number: int = 0) -> Any:
-    """Begin an event for a wait, for elements that others get ready."""
+    """Begin an event for waiting until elements are ready."""
     if "jax.profiler" not in sys.modules or not is_traced():
         return None
     return begin(name, str(stage), number, PREFETCH)
@@ -58,7 +58,7 @@ def begin_wait(name: str, stage: Any, number: int = 0) -> Any:
 def traced_reads(
     read: Callable[[int, int], Any], stage: Callable[[], str]
 ) -> Callable[[int, int], Any]:
-    """Return a function that reads a chunk, and leaves an event for it in a trace."""
+    """Return a function that reads a chunk and records an event for it in a trace."""
 
     def traced(first: int, last: int) -> Any:
         if "jax.profiler" not in sys.modules or not is_traced():

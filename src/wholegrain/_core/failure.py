@@ -1,8 +1,8 @@
 """Elements that could not be read, as values in a chunk.
 
-An index is read once. So an exception does not end the reading of a chunk: it is recorded in the
-place of its element, what was read before it is kept, and what stands after it is read on. The
-consumer raises it when its turn comes.
+Each index is read only once. An exception therefore does not abort the chunk: it is recorded at the
+position of its element, results before it are kept, and reading continues after it. The iterator
+raises the exception when its turn comes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from wholegrain._core.interruption import is_interruption
 
 
 class Failure:
-    """Stands in a chunk for an element that could not be read.
+    """Represents an element of a chunk that could not be read.
 
     Args:
-        error: What was raised.
-        stage: The dataset in which that happened, as far as is known.
-        at: The index of the element there.
+        error: The exception.
+        stage: The dataset that raised it, if that is known.
+        at: The index of the element in that dataset.
     """
 
     __slots__ = ("at", "error", "stage", "traceback")
@@ -34,43 +34,43 @@ class Failure:
 
 
 def is_failure(element: Any) -> bool:
-    """Say whether a Failure stands in an element's place."""
+    """Return whether an element of a chunk is a Failure."""
     return type(element) is Failure
 
 
 class PartlyFailed(list[Any]):
     """A chunk with Failures in it.
 
-    It has a type of its own so that a stage looks once at a chunk, not at each element.
+    It is a type of its own so that a stage checks a chunk once, not each element.
 
     Attributes:
-        raised_before: Exceptions that belong to no element: they are raised before the first.
+        raised_before: Exceptions that belong to no element; they are raised before the first one.
     """
 
     raised_before: Sequence[BaseException] = ()
 
     @overload
-    def __getitem__(self, place: Any) -> Any: ...
+    def __getitem__(self, position: Any) -> Any: ...
     @overload
-    def __getitem__(self, place: slice) -> PartlyFailed: ...  # type: ignore[overload-cannot-match]
-    def __getitem__(self, place: Any) -> Any:
-        if not isinstance(place, slice):
-            return super().__getitem__(place)
-        part = PartlyFailed(super().__getitem__(place))
-        if not place.start:
+    def __getitem__(self, position: slice) -> PartlyFailed: ...  # type: ignore[overload-cannot-match]
+    def __getitem__(self, position: Any) -> Any:
+        if not isinstance(position, slice):
+            return super().__getitem__(position)
+        part = PartlyFailed(super().__getitem__(position))
+        if not position.start:
             part.raised_before = self.raised_before
         return part
 
     def next_failure(self, start: int) -> int:
-        """Return the first place from `start` on at which a Failure stands; the length if none."""
-        for place in range(start, len(self)):
-            if type(self[place]) is Failure:
-                return place
+        """Return the position of the first Failure from `start` on; the length if there is none."""
+        for position in range(start, len(self)):
+            if type(self[position]) is Failure:
+                return position
         return len(self)
 
 
 def joined(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:
-    """Return chunks as one."""
+    """Concatenate chunks."""
     if len(parts) == 1:
         return parts[0]
     elements = [element for part in parts for element in part]
@@ -90,12 +90,12 @@ _thread = _Thread()
 
 
 def record_all() -> None:
-    """Record every exception of this thread in its place: nobody could interrupt it."""
+    """Record every exception in this thread, because no signal handler runs in it."""
     _thread.records_all = True
 
 
 def can_be_recorded(error: BaseException) -> bool:
-    """Say whether an exception tells of an element, rather than interrupts the consumer."""
+    """Return whether an exception concerns an element rather than interrupts the consumer."""
     return _thread.records_all or not is_interruption(error)
 
 
@@ -103,17 +103,17 @@ _once: dict[int, list[BaseException]] = {}
 
 
 def raise_once(error: BaseException) -> None:
-    """Have an exception raised that belongs to no element, because reading again went well."""
+    """Raise `error` before the chunk being read. It belongs to no element: a retry succeeded."""
     _once.setdefault(threading.get_ident(), []).append(error)
 
 
 def to_raise_once() -> Iterable[BaseException]:
-    """Return the exceptions of this thread that are to be raised once, and forget them."""
+    """Return and remove the exceptions that this thread has passed to `raise_once`."""
     return _once.pop(threading.get_ident(), ()) if _once else ()
 
 
 def raising_once(chunk: Sequence[Any]) -> Sequence[Any]:
-    """Return a chunk, before whose first element those exceptions are raised."""
+    """Return the chunk with those exceptions attached, to be raised before its first element."""
     errors = list(to_raise_once())
     if not errors:
         return chunk
@@ -123,5 +123,5 @@ def raising_once(chunk: Sequence[Any]) -> Sequence[Any]:
 
 
 def is_anything_to_raise() -> bool:
-    """Say whether there may be such exceptions: quick, and nearly always false."""
+    """Return whether any thread has such exceptions. This is fast, and nearly always False."""
     return bool(_once)

@@ -1,4 +1,4 @@
-"""Calling a function after a module of another package has been imported."""
+"""Calls a function after a module of another package has been imported."""
 
 import importlib.machinery
 import sys
@@ -21,7 +21,7 @@ def after_import(name: str, change: Callable[[Any], None]) -> None:
 
 
 class _Finder:
-    """Finds no module itself: calls `change` after another finder's loader has run the module."""
+    """Finds no module itself, but calls `change` after another finder's loader ran the module."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs what an extra of this package needs.
+    """Return the command that installs the requirements of an extra of this package.
 
     The package name would install the released version. If this is a checkout, as after
     `pip install -e .`, the command names its path instead, so that the checkout stays installed.

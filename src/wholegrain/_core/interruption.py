@@ -1,4 +1,4 @@
-"""Exceptions that interrupt the consumer rather than tell of an element that failed."""
+"""Exceptions that interrupt the consumer, as opposed to errors of an element."""
 
 import functools
 import inspect
@@ -11,12 +11,12 @@ from wholegrain._core.tracebacks import is_internal
 
 
 def is_interruption(error: BaseException) -> bool:
-    """Say whether an exception came from outside the pipeline: Ctrl-C, or a signal handler.
+    """Return whether an exception came from outside the pipeline: Ctrl-C, or a signal handler.
 
-    That is a `KeyboardInterrupt`, and whatever a signal handler raised: a time-out, say, that a
-    handler of SIGALRM raises while a user's function runs. Such an exception says nothing about
-    an element, so it is raised at once, and the element is read again. What a user's function
-    raises by itself, even if it is a `SystemExit`, is the failure of an element.
+    That is a `KeyboardInterrupt`, or any exception that a signal handler raised, such as a timeout
+    from a SIGALRM handler while a user's function runs. It says nothing about an element, so it is
+    raised at once, and the element is read again. Any exception that a user's function itself
+    raises, even a `SystemExit`, is the failure of an element.
     """
     if isinstance(error, KeyboardInterrupt):
         return True
@@ -34,15 +34,15 @@ def is_interruption(error: BaseException) -> bool:
 
 
 def _was_given(frame: types.FrameType, interrupted: types.FrameType) -> bool:
-    """Say whether a function got the frame below it as an argument, as a signal handler does.
+    """Return whether a function received the interrupted frame as an argument.
 
-    A handler that takes itself out of `signal` before it raises is known by this alone.
+    Signal handlers do. This recognises a handler that was uninstalled before it raised.
     """
     code = frame.f_code
     names = code.co_varnames[: code.co_argcount]
     if code.co_flags & inspect.CO_VARARGS:
         names += (code.co_varnames[code.co_argcount + code.co_kwonlyargcount],)
-    # Looking at the variables of our own frames would keep the error alive in them.
+    # Reading `f_locals` of our own frames would keep the error alive in them.
     if not names or frame is interrupted or is_internal(frame):
         return False
     found = frame.f_locals

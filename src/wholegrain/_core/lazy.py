@@ -1,4 +1,4 @@
-"""Names that a package imports when they are first used."""
+"""Names that a package imports on first use."""
 
 import importlib
 import sys

@@ -24,7 +24,7 @@ def name_worker(index: int) -> None:
 
 
 def say(text: str) -> None:
-    """Log what the user has asked for at level info, or print it if that level is not shown."""
+    """Log output that the user has requested at level info, or print it if that level is off."""
     import logging
     import sys
 

@@ -14,7 +14,7 @@ def transform_name(transform: Any) -> str:
     if isinstance(name, str):
         return name
     kind = type(transform)
-    # The class defines its own text, which is more specific.
+    # The class defines its own text, which is more specific than its name.
     if "__str__" in _own(kind) or "__repr__" in _own(kind):
         return str(transform)
     return kind.__name__

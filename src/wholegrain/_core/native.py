@@ -1,7 +1,7 @@
-"""The one place that knows whether the C extension is there.
+"""Loads the C extension.
 
-`lib` is the extension, or None: then the numpy path serves, with the same results. Setting the
-environment variable `WHOLEGRAIN_PURE=1` leaves the extension out on purpose.
+`lib` is the extension, or None. Without it, the numpy code computes the same results. Setting the
+environment variable `WHOLEGRAIN_PURE=1` disables the extension.
 """
 
 import os
@@ -16,7 +16,7 @@ _Int64s = NDArray[np.int64]
 
 
 class NativeLibrary(Protocol):
-    """What the C extension offers. Arrays are contiguous; `out` is filled in place."""
+    """The functions of the C extension. Arrays are contiguous; `out` is filled in place."""
 
     def index_shuffle(
         self, index: int, max_index: int, seed: int, rounds: int, word_bits: int, /
@@ -56,7 +56,7 @@ class NativeLibrary(Protocol):
 
 
 class NativeBins(Protocol):
-    """Bins that fill with elements; see `wholegrain._packing`."""
+    """Bins that are filled with elements; see `wholegrain._packing`."""
 
     @property
     def num_open(self) -> int: ...

@@ -1,14 +1,14 @@
 """Pseudo-random permutations of `0..length-1` that need no memory: the heart of every shuffle.
 
 A seed selects a block cipher over the smallest block of an even number of bits (at least 16) that
-holds the largest index. Enciphering an index gives its place in the permutation; a result beyond
+holds the largest index. Enciphering an index gives its position in the permutation. A result beyond
 the largest index is enciphered again until it falls inside ("cycle walking"). The numbers are
-those of Grain's `index_shuffle`, with one correction: where the largest index does not fit into
-the block that Grain chooses (a dataset of exactly 65,537 elements, say), Grain reads one element
-twice and one never. Here such an index keeps its place, and every element is read once.
+those of Grain's `index_shuffle`, with one correction. If the largest index does not fit into the
+block that Grain chooses, as in a dataset of exactly 65,537 elements, Grain reads one element twice
+and one never. Here such an index keeps its position, and every element is read once.
 
-Below 2**16 elements a walk is long, so the extension lets many indices walk at once; without it,
-and for the shortest, the whole permutation is computed once and kept for a while.
+Below 2**16 elements a walk has many steps, so the extension walks many indices at once. Without the
+extension, and for the shortest lengths, the whole permutation is computed once and cached.
 """
 
 import array
@@ -27,13 +27,13 @@ SMALL_LENGTH = 1 << 16
 """Up to this length a block has 16 bits."""
 
 _KEPT_LENGTH = 2048
-"""Up to this length a permutation is computed as a whole and kept; up to `SMALL_LENGTH` without
-the extension, which walks so quickly that several shuffles need not share what can be kept."""
+"""Up to this length a whole permutation is computed and cached. Without the extension, that is done
+up to `SMALL_LENGTH`; the extension is so fast that caching longer ones gains nothing."""
 
 _DATASET_ROUNDS = 4
-_KEPT_INDICES = 1 << 21  # 16 MB: 32 of the longest permutations, thousands of short ones
-_BLOCK = 8192  # words and temporaries of a block stay in the second-level cache
-_FEW = 8  # so few are walked one by one: an array operation costs as much as a step of that
+_KEPT_INDICES = 1 << 21  # 16 MB: 32 of the longest permutations, or thousands of short ones.
+_BLOCK = 8192  # The words and temporaries of a block fit into the L2 cache.
+_FEW = 8  # Fewer indices are walked one by one, because an array operation costs as much.
 _ONE, _TWO, _EIGHT = np.uint32(1), np.uint32(2), np.uint32(8)
 _INT64 = range(-(1 << 63), 1 << 63)
 _UINT32 = range(1 << 32)
@@ -42,10 +42,10 @@ _UINT32 = range(1 << 32)
 def index_shuffle(
     index: SupportsIndex, max_index: SupportsIndex, seed: SupportsIndex, rounds: SupportsIndex
 ) -> int:
-    """Return the place of `index` in a permutation of `0..max_index` chosen by `seed`.
+    """Return the position of `index` in a permutation of `0..max_index` chosen by `seed`.
 
-    For one `max_index`, `seed` and `rounds`, the results for all indices are different: reading
-    a dataset through it is a shuffle without a buffer.
+    For the same `max_index`, `seed` and `rounds`, the results for all indices differ, so that
+    reading a dataset through it is a shuffle without a buffer.
 
     Args:
         index: The index to move, at least 0 and at most `max_index`.
@@ -79,7 +79,7 @@ def index_shuffle(
 
 
 def shuffle_index(index: int, length: int, seed: int) -> int:
-    """Return the place of one index of `0..length-1`. Arguments are the caller's to check."""
+    """Return the position of one index of `0..length-1`. The caller has to check the arguments."""
     if length <= _KEPT_LENGTH or (length <= SMALL_LENGTH and native.lib is None):
         kept = _kept.get((length, seed))
         if kept is not None:
@@ -92,7 +92,7 @@ def shuffle_index(index: int, length: int, seed: int) -> int:
 
 
 def shuffle_indices(indices: Indices, length: int, seed: int) -> Indices:
-    """Return the places of many indices of `0..length-1`, as a new array."""
+    """Return the positions of many indices of `0..length-1`, as a new array."""
     if length <= SMALL_LENGTH:
         if length > _KEPT_LENGTH and native.lib is not None:
             return _walk(indices, seed, length)
@@ -107,7 +107,7 @@ def shuffle_indices(indices: Indices, length: int, seed: int) -> Indices:
 
 
 def shuffle_each(indices: Indices, length: int, seeds: Indices) -> Indices:
-    """Return the places of many indices of `0..length-1`, each by a seed of its own."""
+    """Return the positions of many indices of `0..length-1`, each with a seed of its own."""
     if length <= SMALL_LENGTH and native.lib is not None:
         return _walk(indices, np.ascontiguousarray(seeds), length)
     shuffled = np.empty_like(indices)
@@ -127,15 +127,15 @@ def _walk(indices: Indices, seeds: int | Indices, length: int) -> Indices:
 
 
 def permutation(length: int, seed: int) -> Indices:
-    """Return the places of all indices of `0..length-1`, for `length <= SMALL_LENGTH`.
+    """Return the positions of all indices of `0..length-1`, for `length <= SMALL_LENGTH`.
 
-    The array is kept and shared, so it cannot be written to.
+    The array is cached and shared, so it is read-only.
     """
     return _permutations(length, seed)[1]
 
 
 def forget_permutations() -> None:
-    """Let go of the permutations that are kept."""
+    """Clear the cache of permutations."""
     global _kept_count
     with _kept_lock:
         _kept.clear()
@@ -143,7 +143,7 @@ def forget_permutations() -> None:
 
 
 def num_kept_indices() -> int:
-    """Return the length of all permutations that are kept, together."""
+    """Return the total length of all cached permutations."""
     return _kept_count
 
 
@@ -158,14 +158,14 @@ def _integer(name: str, value: SupportsIndex, allowed: range) -> int:
 
 @functools.lru_cache(maxsize=256)
 def bits_per_word(max_index: int) -> int:
-    """Half the bits of a block. The double precision is Grain's: it matters above 2**48."""
+    """Return half the bits of a block. Grain computes it in doubles, which matters above 2**48."""
     bits = math.ceil(math.log2(max_index))
     return max(8, (bits + 1) // 2)
 
 
 @functools.lru_cache(maxsize=256)
 def round_keys(seed: int, rounds: int) -> tuple[int, ...]:
-    """Return the key of each round: what C++'s `std::seed_seq` makes of one seed word."""
+    """Return the key of each round: the output of C++'s `std::seed_seq` for one seed word."""
     n = rounds
     t = 11 if n >= 623 else 7 if n >= 68 else 5 if n >= 39 else 3 if n >= 7 else (n - 1) // 2
     p = (n - t) // 2
@@ -193,7 +193,7 @@ def _shuffle_scalar(index: int, max_index: int, keys: tuple[int, ...], word_bits
     w = word_bits
     mask = (1 << w) - 1
     if index >> (2 * w):
-        return index  # the block has no room for it, so it stays
+        return index  # It does not fit into the block, so it keeps its position.
     value = index
     while True:
         left, right = value >> w, value & mask
@@ -214,7 +214,7 @@ def _shuffle_array(
 ) -> Indices:
     if indices.size and not 0 <= indices.min() <= indices.max() <= max_index:
         raise IndexError(f"Some of the indices are not in 0..{max_index}.")
-    values = indices.reshape(-1).astype(np.uint64)  # a block may have 64 bits
+    values = indices.reshape(-1).astype(np.uint64)  # A block may have 64 bits.
     _encipher(values, keys, word_bits)
     walking = np.flatnonzero(values > max_index)
     while walking.size > _FEW:
@@ -222,8 +222,8 @@ def _shuffle_array(
         _encipher(walked, keys, word_bits)
         values[walking] = walked
         walking = walking[walked > max_index]
-    for place in walking.tolist():
-        values[place] = _shuffle_scalar(int(values[place]), max_index, keys, word_bits)
+    for position in walking.tolist():
+        values[position] = _shuffle_scalar(int(values[position]), max_index, keys, word_bits)
     shuffled = values.view(np.int64).reshape(indices.shape)
     if max_index >> (2 * word_bits):
         np.copyto(shuffled, indices, where=indices >> (2 * word_bits) > 0)
@@ -239,7 +239,7 @@ def _encipher(values: NDArray[np.uint64], keys: tuple[int, ...], word_bits: int)
 def _encipher_block(values: NDArray[np.uint64], keys: tuple[int, ...], word_bits: int) -> None:
     w = np.uint32(word_bits)
     mask = np.uint32((1 << word_bits) - 1)
-    # Words have at most 32 bits, so 32-bit arrays hold them whatever the size of a block.
+    # Words have at most 32 bits, so 32-bit arrays suffice for any block size.
     left = (values >> np.uint64(word_bits)).astype(np.uint32)
     left &= mask
     right = values.astype(np.uint32)
@@ -247,7 +247,7 @@ def _encipher_block(values: NDArray[np.uint64], keys: tuple[int, ...], word_bits
     a, b, c = np.empty_like(left), np.empty_like(left), np.empty_like(left)
     source, target = right, left
     for key in keys:
-        # Bits above the mask are noise that nothing moves down: they go at the end of a round.
+        # Bits above the mask are garbage that is never shifted down; the round ends by masking.
         np.left_shift(source, _ONE, out=a)
         np.right_shift(source, w - _ONE, out=b)
         np.bitwise_or(a, b, out=a)
@@ -267,7 +267,7 @@ def _encipher_block(values: NDArray[np.uint64], keys: tuple[int, ...], word_bits
     np.bitwise_or(values, right, out=values)
 
 
-# Kept permutations, as an array.array (quick for one index) and as a view of it in numpy.
+# Cached permutations, as an array.array (fast for one index) and as a numpy view of it.
 _Kept = tuple["array.array[int]", Indices]
 _kept: dict[tuple[int, int], _Kept] = {}
 _kept_lock = threading.Lock()
@@ -310,10 +310,10 @@ def _small_permutation(length: int, seed: int) -> Indices:
     enciphered = _shuffle_array(
         block, SMALL_LENGTH - 1, round_keys(seed, _DATASET_ROUNDS), word_bits=8
     )
-    places = enciphered[:length]
-    # A walk may take thousands of steps: they double with every turn, and stop when inside.
+    positions = enciphered[:length]
+    # A walk may take thousands of steps, so double the step size in each iteration.
     step = np.where(block < length, block, enciphered)
-    while (places >= length).any():
-        places = step[places]
+    while (positions >= length).any():
+        positions = step[positions]
         step = step[step]
-    return places
+    return positions

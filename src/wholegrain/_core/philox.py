@@ -1,7 +1,7 @@
-"""Random generators by key.
+"""Creates random generators from keys.
 
-numpy's `Philox(key=...)` asks the system for entropy, which it then does not use: that takes longer
-than all the rest. A key can also be what a sequence of seeds gives.
+numpy's `Philox(key=...)` asks the system for entropy that it does not use, which takes longer than
+everything else. Passing the key as the output of a seed sequence avoids that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _WORD = (1 << 64) - 1
 
 
 class _Key(ISpawnableSeedSequence):
-    """Gives Philox its key, as if it came from a seed."""
+    """Passes Philox its key as the output of a seed sequence."""
 
     def __init__(self, key: int) -> None:
         self._key = key
@@ -24,10 +24,10 @@ class _Key(ISpawnableSeedSequence):
         return np.array([self._key & _WORD, self._key >> 64], np.uint64)
 
     def spawn(self, n_children: int) -> Any:
-        # As from the entropy that a key alone would have asked for.
+        # `Philox(key=...)` spawns from fresh entropy, too.
         return np.random.SeedSequence().spawn(n_children)
 
 
 def generator(key: int) -> np.random.Generator:
-    """Return what `Generator(Philox(key=key))` is."""
+    """Return the equivalent of `Generator(Philox(key=key))`."""
     return np.random.Generator(np.random.Philox(_Key(key)))  # type: ignore[arg-type]

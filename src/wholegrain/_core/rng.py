@@ -1,10 +1,11 @@
 """Random streams by position: seed and index in, numpy generator out, the same in every run.
 
 The stream of an index is Philox with a key from the seed and the counter `[0, 0, op_seed, index]`.
-Making a generator costs tens of microseconds, setting its state ten. Here one generator is moved
-from index to index by writing counter and buffer position where numpy keeps them, in a fraction of
-a microsecond. That is done with releases of numpy whose memory is known, and after a check that it
-is as expected; with any other, numpy's own state setter serves.
+Creating a generator takes tens of microseconds, and setting its state takes ten. Instead, one
+generator is moved from index to index by writing the counter and the buffer position directly into
+numpy's state struct, in a fraction of a microsecond. This is done only for numpy releases whose
+struct layout is known, and after a check of that layout. With other releases, the state is set
+through numpy's public API.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 _KNOWN_NUMPY = frozenset({"1.26", "2.0", "2.1", "2.2", "2.3", "2.4"})
-"""Releases in which the state of a Philox was seen to be what is written below: a pointer to the
-counter, one to the key, and from byte 16 on the buffer. To add one, run tests/equivalence there."""
+"""Releases whose Philox state has the layout used below: a pointer to the counter, a pointer to the
+key, and the buffer from byte 16 on. To add a release, run tests/equivalence with it."""
 
 _COUNTER = struct.Struct("=QQQQ")
-# From `buffer_pos` on: position, the unused buffer, and whether half a word is left over.
+# The layout from `buffer_pos` on: the position, the unused buffer, and whether half a word is left.
 _BUFFER = struct.Struct("=i4x32xi")
 _BUFFER_OFFSET = 16
 _EMPTY_BUFFER = 4
 
 if TYPE_CHECKING:
-    # Random numbers take a while to import: not before they are used.
+    # `numpy.random` is slow to import, so it is imported on first use.
     from numpy.random import Generator, Philox
 
 Move: TypeAlias = "Callable[[int], Generator]"
@@ -42,10 +43,10 @@ def seed_from_words(words: Sequence[int]) -> int:
 
 
 class RngPool:
-    """Generators for the positions of a dataset, used again and again.
+    """Reusable generators for the positions of a dataset.
 
-    A generator taken for an index always starts at the same place of the same stream. It is
-    valid until it is given back.
+    A generator for an index always starts at the beginning of the same stream. It is valid until
+    it is released.
 
     Args:
         seed: Any non-negative integer.
@@ -71,7 +72,7 @@ class RngPool:
         return entry[1](index, op_seed)
 
     def release_rng(self, rng: Generator) -> None:
-        """Give a generator back for use at another index."""
+        """Return a generator to the pool, for use at another index."""
         self._free.append(self._taken.pop(id(rng)))
 
     def _take(self) -> tuple[Generator, _MoveWithOp]:
@@ -81,7 +82,7 @@ class RngPool:
             return _new_generator(self._key)
 
     def lend(self) -> Lease:
-        """Take a generator that can be moved from index to index, for one thread.
+        """Borrow a generator that can be moved from index to index, for one thread.
 
         Example:
             >>> with pool.lend() as move:
@@ -97,7 +98,7 @@ class RngPool:
 
 
 class Lease:
-    """A generator taken from a pool, given back at the end of the `with` block."""
+    """A generator borrowed from a pool, returned at the end of the `with` block."""
 
     def __init__(self, pool: RngPool) -> None:
         self._pool = pool
@@ -155,7 +156,7 @@ def _mover_by_state(generator: Generator, bits: Philox) -> _MoveWithOp:
 
 def _negative_index(index: int) -> OverflowError:
     return OverflowError(
-        f"Random numbers belong to positions from 0 on, but index {index} was asked for."
+        f"Random numbers belong to positions from 0 on, but got index {index}."
         " Negative indices address epochs before the first one, which have none."
     )
 
@@ -167,17 +168,17 @@ def _memory_is_known(numpy_version: str) -> bool:
 
 @functools.cache
 def _memory_is_as_expected() -> bool:
-    """Say whether memory can be written as `_mover_by_memory` does.
+    """Return whether the state struct has the layout that `_mover_by_memory` writes to.
 
-    Unknown memory is not even read: what is taken for an address there may be anything. Where it
-    should be known, a spare generator shows whether it is.
+    With an unknown numpy release the struct is not even read, because an address in it may be
+    anything. With a known one, a spare generator is used to verify the layout.
     """
     if not _memory_is_known(np.__version__):
         return False
     try:
         bits = np.random.Philox(key=7, counter=[1, 2, 3, 4])
         generator = np.random.Generator(bits)
-        generator.integers(0, 10, dtype=np.uint32)  # Leaves half a word in the buffer.
+        generator.integers(0, 10, dtype=np.uint32)  # This leaves half a word in the buffer.
         address: int = bits.ctypes.state_address
         counter_address = ctypes.c_uint64.from_address(address).value
         counter = bytes((ctypes.c_char * _COUNTER.size).from_address(counter_address))

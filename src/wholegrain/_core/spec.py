@@ -1,4 +1,4 @@
-"""The shapes and dtypes of elements that are not there yet."""
+"""The shapes and dtypes of elements that have not been read."""
 
 import dataclasses
 from typing import Any, Protocol, runtime_checkable
@@ -10,7 +10,7 @@ class ShapeDtypeStructProtocol(Protocol):
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """Return the shape; None for a dimension that is not known."""
+        """Return the shape, with None for an unknown dimension."""
 
     @property
     def dtype(self) -> Any:
@@ -19,11 +19,11 @@ class ShapeDtypeStructProtocol(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ShapeDtypeStruct:
-    """The shape and dtype of an array that is not there yet.
+    """The shape and dtype of an array that has not been read.
 
     Args:
-        shape: One number per dimension; None for one that is not known.
-        dtype: What `numpy.dtype` takes.
+        shape: One number per dimension; None if a dimension is unknown.
+        dtype: Anything that `numpy.dtype` accepts.
     """
 
     shape: tuple[int | None, ...]

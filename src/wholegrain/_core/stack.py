@@ -1,4 +1,4 @@
-"""A batch out of elements: the leaves at each place of the tree, stacked."""
+"""Stacks elements into a batch: each leaf of the tree becomes an array."""
 
 import contextlib
 import itertools
@@ -13,23 +13,23 @@ from wholegrain._core.elements import describe
 from wholegrain._core.types import NDArray
 
 Empty: TypeAlias = Callable[[tuple[int, ...], Any], NDArray[Any]]
-"""Gives memory for an array of a shape and a dtype, as `numpy.empty` does."""
+"""Returns memory for an array of a shape and a dtype, as `numpy.empty` does."""
 
 _INT64 = np.dtype(np.int64)
 
-# Below that, a call for each array costs more than the caches save.
+# For smaller arrays, one call per array costs more than the cache saves.
 _LARGE_BYTES = 1 << 15
 
-# What numpy makes of a list of these it also makes of them one by one.
+# numpy gives a list of these the dtype of a single one.
 _PLAIN = frozenset({float, bool, str, bytes, *(np.dtype(code).type for code in "?bhilqBHILQefd")})
 
 
 def stack(elements: Sequence[Any], empty: Empty | None = None) -> Any:
-    """Stack the leaves of `elements` into arrays with one more dimension in front.
+    """Stack the leaves of `elements` into arrays with a new first dimension.
 
     Args:
         elements: The elements of one batch, at least one.
-        empty: Where the new arrays come from, if not from numpy.
+        empty: Allocates the new arrays; `numpy.empty` by default.
 
     Raises:
         ValueError: If the elements differ in structure or in the shapes of their arrays.
@@ -59,17 +59,17 @@ def _stack_leaves(leaves: list[Any]) -> NDArray[Any]:
             return first[None]  # type: ignore[no-any-return]
         try:
             if first.ndim and _same_lengths(leaves):
-                # As np.stack, without a view of each array.
+                # The same as np.stack, without creating a view of each array.
                 return np.concatenate(leaves).reshape(len(leaves), *first.shape)
         except (TypeError, ValueError):
-            pass  # np.stack says what is wrong.
+            pass  # np.stack raises a more helpful error.
     elif kind is int:
         try:
             batch = np.array(leaves)
         except ValueError:
             pass
         else:
-            # Whatever else stands among the numbers, or larger ones, follow np.stack's promotion.
+            # Other types among the numbers, and large numbers, follow np.stack's promotion.
             if batch.dtype is _INT64 and batch.ndim == 1:
                 return batch
     elif kind in _PLAIN and len(set(map(type, leaves))) == 1:
@@ -78,13 +78,13 @@ def _stack_leaves(leaves: list[Any]) -> NDArray[Any]:
 
 
 def _same_lengths(leaves: list[Any]) -> bool:
-    """Whether these are arrays of one length: whether other dimensions agree, numpy looks at."""
+    """Whether all leaves are arrays of one length. numpy checks the other dimensions."""
     return set(map(type, leaves)) == {np.ndarray} and len(set(map(len, leaves))) == 1
 
 
 def _same_shapes(leaves: list[Any]) -> bool:
     shape = leaves[0].shape
-    # A list is quicker than a generator here.
+    # A list is faster than a generator here.
     return all([type(leaf) is np.ndarray and leaf.shape == shape for leaf in leaves])  # noqa: C419
 
 
@@ -107,21 +107,21 @@ def _stack_leaves_into(leaves: list[Any], empty: Empty) -> NDArray[Any]:
 
 
 class GrowingBatch:
-    """A batch that is stacked while its elements come.
+    """A batch that is stacked while its elements arrive.
 
-    A large array is copied when it has just been made, while it is in the processor's cache; and
-    its memory is free again for the next one.
+    A large array is copied right after it was computed, while it is still in the CPU's cache. Its
+    memory can then be reused for the next one.
 
     Args:
-        size: How many elements the batch will have, at most.
-        empty: Where large arrays of the batch come from.
+        size: The maximum number of elements in the batch.
+        empty: Allocates the large arrays of the batch.
     """
 
     def __init__(self, size: int, empty: Empty) -> None:
         self._size = size
         self._empty = empty
-        self._elements: list[Any] = []  # With rows of the batch in place of large arrays.
-        # For each place in the tree.
+        self._elements: list[Any] = []  # Large arrays are replaced by rows of the batch.
+        # One item for each leaf of the tree.
         self._batches: list[NDArray[Any] | None] = []
         self._copies: list[Copy] = []
         self._filled: list[int] = []
@@ -130,31 +130,31 @@ class GrowingBatch:
         return len(self._elements)
 
     def add(self, element: Any) -> None:
-        """Take an element, and copy what is large."""
-        places = itertools.count()
+        """Add an element, and copy its large arrays."""
+        numbers = itertools.count()
         if type(element) is np.ndarray:
             element = self._put(element, 0)
         else:
-            # What is wrong with its structure is said when the batch is complete.
+            # `finish` raises an error for a wrong structure.
             with contextlib.suppress(Exception):
-                element = tree.map_leaves(lambda leaf: self._put(leaf, next(places)), element)
+                element = tree.map_leaves(lambda leaf: self._put(leaf, next(numbers)), element)
         self._elements.append(element)
 
-    def _put(self, leaf: Any, place: int) -> Any:
-        """Copy a large array; return the copy, or the leaf where there is no place for it."""
+    def _put(self, leaf: Any, number: int) -> Any:
+        """Copy a large array and return the copy; return other leaves as they are."""
         if not self._elements:
             batch = self._batch_of(leaf)
             self._batches.append(batch)
             self._copies.append(np.copyto if batch is None else copier(batch.nbytes))
             self._filled.append(0)
-        batch = self._batches[place] if place < len(self._batches) else None
+        batch = self._batches[number] if number < len(self._batches) else None
         if batch is None or type(leaf) is not np.ndarray:
             return leaf
         row = batch[len(self._elements)]
         if leaf.dtype != row.dtype or leaf.shape != row.shape:
             return leaf
-        self._copies[place](row, leaf)
-        self._filled[place] += 1
+        self._copies[number](row, leaf)
+        self._filled[number] += 1
         return row
 
     def _batch_of(self, leaf: Any) -> NDArray[Any] | None:
@@ -165,13 +165,13 @@ class GrowingBatch:
         return self._empty((self._size, *leaf.shape), leaf.dtype)
 
     def finish(self) -> Any:
-        """Return the batch; raise as `stack` does."""
-        places, count = itertools.count(), len(self._elements)
+        """Return the batch; raise the same errors as `stack`."""
+        numbers, count = itertools.count(), len(self._elements)
 
         def stack_leaves(leaves: list[Any]) -> Any:
-            place = next(places)
-            batch = self._batches[place] if place < len(self._batches) else None
-            if batch is None or self._filled[place] < count:
+            number = next(numbers)
+            batch = self._batches[number] if number < len(self._batches) else None
+            if batch is None or self._filled[number] < count:
                 return _stack_leaves_into(leaves, self._empty)
             return batch if count == self._size else batch[:count]
 
@@ -196,8 +196,8 @@ def batch_and_pad(values: Sequence[Any], *, batch_size: int, pad_value: Any = 0)
 
     Args:
         values: The elements of one batch.
-        batch_size: How many rows the batch has to have.
-        pad_value: What the added rows hold, cast to the dtype of each array.
+        batch_size: The number of rows of the padded batch.
+        pad_value: The value of the added rows, cast to the dtype of each array.
     """
     if not values:
         raise ValueError("`batch_and_pad` needs at least one value, but got none.")

@@ -1,4 +1,4 @@
-"""Tracebacks that show the user's code, and of ours as little as helps."""
+"""Removes the library's own frames from tracebacks, so that they show the user's code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wholegrain._core.config import config
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
-# Whose frames say nothing: ours, and those that run ours in threads.
+# Files whose frames do not help users: this package's, and those that run its threads.
 _INTERNAL = (
     _PACKAGE,
     _LIBRARY + "threading.py",
@@ -29,9 +29,9 @@ class UnfilteredStackTraceError(Exception):
 
 
 def keep_user_frames(error: BaseException) -> None:
-    """Leave the library's frames out of the traceback of an error, as `config` says.
+    """Remove the library's frames from the traceback of an error, as `config` specifies.
 
-    To be called by `__next__` of an iterator that users call, before it raises `error` again.
+    `__next__` of an iterator that users call has to call this before it raises `error` again.
     """
     if isinstance(error, StopIteration):
         return
@@ -58,7 +58,7 @@ def keep_user_frames(error: BaseException) -> None:
 
 
 def is_internal(frame: types.FrameType) -> bool:
-    """Say whether a frame runs code of this package, or of the threads that run it."""
+    """Return whether a frame runs code of this package, or of the threads that run it."""
     return frame.f_code.co_filename.startswith(_INTERNAL)
 
 
@@ -69,9 +69,9 @@ def _entries(trace: types.TracebackType | None) -> Iterator[types.TracebackType]
 
 
 def _shorten(error: BaseException) -> bool:
-    """Remove internal frames, but for the one that raised; say whether there were any.
+    """Remove internal frames, except the one that raised; return whether there were any.
 
-    An interrupt, such as Ctrl-C, does not come from where it arrives.
+    For an interrupt such as Ctrl-C the last frame is removed, too: it did not raise it.
     """
     entries = list(_entries(error.__traceback__))
     users = [e for e in entries if not is_internal(e.tb_frame)]
@@ -87,7 +87,7 @@ def _shorten(error: BaseException) -> bool:
 
 
 def _earlier(error: BaseException) -> Iterator[BaseException]:
-    """Yield the errors that are shown before `error`."""
+    """Yield the errors that Python prints before `error`."""
     seen = {id(error)}
     earlier: BaseException | None = error
     while earlier is not None:
@@ -99,7 +99,7 @@ def _earlier(error: BaseException) -> Iterator[BaseException]:
 
 
 def _attach(error: BaseException, whole: types.TracebackType | None) -> None:
-    """Make the whole traceback the cause of `error`, and the cause it had the cause of that."""
+    """Make the whole traceback the cause of `error`, and its previous cause the cause of that."""
     unfiltered = UnfilteredStackTraceError(
         "The whole traceback, with the frames of wholegrain, is above. The one below shows the same"
         f" error: {type(error).__name__}."
@@ -111,7 +111,7 @@ def _attach(error: BaseException, whole: types.TracebackType | None) -> None:
 
 
 def _in_ipython() -> bool:
-    """Say whether an IPython runs that knows `__tracebackhide__`."""
+    """Return whether this is an IPython that supports `__tracebackhide__`."""
     ipython = sys.modules.get("IPython")
     if ipython is None or getattr(ipython, "version_info", (0,)) < (7, 17):
         return False

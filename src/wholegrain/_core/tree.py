@@ -1,8 +1,8 @@
 """Elements as trees: dicts, lists and tuples are containers, everything else is a leaf.
 
-Where jax is installed its rules hold, because there the arrays go: keys of a dict are visited in
-sorted order, None is an empty container, and classes registered with jax are containers. jax
-itself is not imported for that: only a program that has imported it can have registered classes.
+If jax is installed its rules apply, because the arrays usually go to jax: dict keys are visited in
+sorted order, None is an empty container, and classes registered with jax are containers. jax is not
+imported for that: only a program that has imported it can have registered classes.
 """
 
 import functools
@@ -15,33 +15,33 @@ from typing import Any
 
 import numpy as np
 
-# Leaves by any rule: most elements are of these, and need no further look.
+# These types are leaves by all rules. Most leaves have one of them and need no further check.
 _LEAVES = frozenset({np.ndarray, int, float, bool, str, bytes, np.int64, np.float32, np.float64})
 
 
 _FEW = 16
-"""Values of fewer trees are quicker to get in a loop than by a function made for their key."""
+"""For fewer trees, a loop over their values is faster than an `itemgetter`."""
 
 
 class StructureMismatchError(ValueError):
-    """Elements that belong together have different containers, keys or lengths."""
+    """The elements of a batch have different containers, keys or lengths."""
 
 
 @functools.cache
 def follows_jax() -> bool:
-    """Say whether jax is installed, and so its rules for trees hold."""
+    """Return whether jax is installed, so that its rules for trees apply."""
     return importlib.util.find_spec("jax") is not None
 
 
 def map_leaves(function: Callable[..., Any], tree: Any, *rest: Any) -> Any:
-    """Return a tree like `tree` with `function` applied to each leaf, and those of `rest`."""
+    """Return a tree like `tree`, with `function` applied to its leaves and those of `rest`."""
     if rest:
         return zip_leaves(lambda leaves: function(*leaves), [tree, *rest])
     return zip_leaves(lambda leaves: function(leaves[0]), [tree])
 
 
 def zip_leaves(function: Callable[[list[Any]], Any], trees: Sequence[Any]) -> Any:
-    """Return a tree like the first one, of `function` of the list of leaves at each place.
+    """Return a tree like the first one; each leaf is `function` of the list of the trees' leaves.
 
     Raises:
         StructureMismatchError: If the trees do not have the same structure.
@@ -51,7 +51,7 @@ def zip_leaves(function: Callable[[list[Any]], Any], trees: Sequence[Any]) -> An
     if kind in _LEAVES:
         return function(list(trees))
     if kind is dict:
-        # Most values are leaves: a call for each of them is saved.
+        # Most values are leaves, so save a recursive call for each.
         return {
             key: function(column) if type(column[0]) in _LEAVES else zip_leaves(function, column)
             for key, column in _columns_by_key(first, trees).items()
@@ -62,7 +62,7 @@ def zip_leaves(function: Callable[[list[Any]], Any], trees: Sequence[Any]) -> An
         return [zip_leaves(function, list(leaves)) for leaves in _columns(first, trees)]
     if first is None and follows_jax():
         if any(tree is not None for tree in trees):
-            raise StructureMismatchError("None stands beside other values.")
+            raise StructureMismatchError("One element has None where another has a value.")
         return None
     if isinstance(first, tuple) and hasattr(first, "_fields"):
         return kind(*[zip_leaves(function, list(leaves)) for leaves in _columns(first, trees)])
@@ -98,12 +98,12 @@ def leaves(tree: Any) -> list[Any]:
 
 
 def _columns_by_key(first: dict[Any, Any], trees: Sequence[Any]) -> dict[Any, list[Any]]:
-    """Return the values of dicts by key, in visiting order, having checked that keys agree."""
+    """Check that all dicts have the same keys, and return their values by key in visiting order."""
     if len(trees) == 1:
         return {key: [first[key]] for key in _in_order(first)}
     if set(map(type, trees)) == {dict} and set(map(len, trees)) == {len(first)}:
         try:
-            # As many keys, and none that is missing: they are the same.
+            # The same number of keys, and none is missing, so they are the same.
             if len(trees) < _FEW:
                 return {key: [tree[key] for tree in trees] for key in _in_order(first)}
             return {key: list(map(itemgetter(key), trees)) for key in _in_order(first)}
@@ -113,15 +113,18 @@ def _columns_by_key(first: dict[Any, Any], trees: Sequence[Any]) -> dict[Any, li
 
 
 def _common_keys(first: Any, trees: Sequence[Any], ordered: bool = False) -> list[Any]:
-    """Return the keys of `first` in visiting order, having checked that all trees have them."""
+    """Check that all trees have the keys of `first`, and return these in visiting order."""
     keys = first.keys()
     for tree in trees:
         if not isinstance(tree, Mapping):
             raise StructureMismatchError(
-                f"A {type(tree).__name__} stands beside a {type(first).__name__}."
+                f"One element has a {type(first).__name__} where another has a"
+                f" {type(tree).__name__}."
             )
         if tree.keys() != keys:
-            raise StructureMismatchError(f"The keys {list(keys)} stand beside {list(tree)}.")
+            raise StructureMismatchError(
+                f"One element has the keys {list(keys)} where another has {list(tree)}."
+            )
     return list(keys) if ordered else _in_order(first)
 
 
@@ -141,14 +144,14 @@ def _columns(first: Any, trees: Sequence[Any]) -> Any:
         return zip(*trees, strict=True)
     for tree in trees:
         if type(tree) is not kind or len(tree) != length:
-            # Without jax, Grain takes a tuple beside a list; the lengths have to agree.
+            # Without jax, Grain accepts a tuple for a list if the lengths agree.
             if isinstance(tree, (list, tuple)) and len(tree) == length and not follows_jax():
                 continue
             found = f"a {type(tree).__name__}"
             if isinstance(tree, (list, tuple)):
                 found += f" of length {len(tree)}"
             raise StructureMismatchError(
-                f"A {kind.__name__} of length {length} stands beside {found}."
+                f"One element has a {kind.__name__} of length {length} where another has {found}."
             )
     return zip(*trees, strict=True)
 

@@ -1,4 +1,4 @@
-"""Type names that many modules share."""
+"""Type names that many modules use."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -13,22 +13,22 @@ K = TypeVar("K")
 
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 NDArray: TypeAlias = np.ndarray[tuple[Any, ...], np.dtype[ScalarT]]
-"""As in `numpy.typing`, which takes longer to import than most modules of this package."""
+"""The same as in `numpy.typing`, which takes longer to import than most modules of this package."""
 
 Indices: TypeAlias = NDArray[np.int64]
 IndexT = TypeVar("IndexT", int, Indices)
-"""An index, or an array of them: index arithmetic is written once for both."""
+"""An index or an array of indices, so that index arithmetic is written once for both."""
 
 State: TypeAlias = dict[str, Any]
 
 Leaf: TypeAlias = complex | str | bytes | np.generic | NDArray[Any]
-"""What `batch` makes an array of."""
+"""The types that `batch` stacks into arrays."""
 
 LeafT = TypeVar("LeafT", bound=Leaf)
 
 
-# What transformation objects do, with the types of the user's method: the classes in `transforms`
-# have no type parameters.
+# Protocols for transformation objects with the types of the user's method, because the classes in
+# `transforms` have no type parameters.
 
 
 class Maps(Protocol[T_contra, T_co]):
@@ -56,7 +56,7 @@ class Filters(Protocol[T_contra]):
     """Has the method of `transforms.Filter`."""
 
     def filter(self, element: T_contra) -> Any:
-        """Say whether to keep the element."""
+        """Return whether to keep the element."""
 
 
 class FlatMaps(Protocol[T_contra, T_co]):
@@ -64,7 +64,7 @@ class FlatMaps(Protocol[T_contra, T_co]):
 
     @property
     def max_fan_out(self) -> int:
-        """How many parts there are at most."""
+        """The maximum number of parts."""
 
     def flat_map(self, element: T_contra) -> Sequence[T_co]:
         """Split an element into its parts."""

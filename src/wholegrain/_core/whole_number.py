@@ -1,4 +1,4 @@
-"""Numbers of users that have to be whole."""
+"""Checks arguments that have to be whole numbers."""
 
 import operator
 from typing import Any
@@ -7,16 +7,16 @@ import numpy as np
 
 
 def whole_number(name: str, value: Any, wanted: str = "") -> int:
-    """Return `value` as an int, numpy's integers included, or refuse it.
+    """Return `value` as an int, or raise; integers of numpy are accepted.
 
     Args:
-        name: What the argument is called.
-        value: What was given for it.
-        wanted: The beginning of the message, where there is more to say than that the argument
-            has to be a whole number.
+        name: The name of the argument.
+        value: Its value.
+        wanted: The beginning of the message, if more has to be said than that the argument has to
+            be a whole number.
     """
     if isinstance(value, int):
-        return value  # As it is: states name samplers by what they were given.
+        return value  # Not converted: states contain the sampler's arguments as they were given.
     try:
         return operator.index(value)
     except TypeError:
@@ -25,7 +25,7 @@ def whole_number(name: str, value: Any, wanted: str = "") -> int:
 
 
 def whole_count(name: str, value: Any) -> int:
-    """Do the same, and take 2.0 for 2: a count is often the quotient of two others."""
+    """Do the same, but accept 2.0 for 2, because a count is often the quotient of two others."""
     if isinstance(value, (float, np.floating)) and value.is_integer():
         return int(value)
     return whole_number(name, value)

@@ -1,4 +1,4 @@
 """Pipelines as values: datasets, their transformations and iterators. Knows no processes."""
 
-# Datasets and nodes need each other: the way into that circle has to be this one.
+# Datasets and nodes import each other. The cycle resolves only if this module is imported first.
 from wholegrain._graph import map_dataset as map_dataset

@@ -1,4 +1,4 @@
-"""Transformation objects applied to a dataset by their type."""
+"""Apply transformation objects to a dataset according to their type."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Chunks, of which each element is read once: those that fail stand in them as Failures."""
+"""Chunks in which each element is read exactly once; elements that fail become Failures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wholegrain._core.errors import add_stage_note
 from wholegrain._core.failure import Failure, PartlyFailed, can_be_recorded, raise_once
 
 Step = Callable[..., Any]
-"""`step(results, elements, *more)` appends a result for each element; it raises where one fails."""
+"""`step(results, elements, *more)` appends one result per element and raises if one fails."""
 
 
 def for_each(
@@ -22,17 +22,17 @@ def for_each(
 ) -> list[Any]:
     """Return the results of a step for all elements of a chunk, with Failures where it fails.
 
-    A step appends what it has made, so that after an exception the number of results says where
-    it happened. It goes on after that. It is not called for elements that are Failures already:
-    they stay in their places.
+    A step appends each result as soon as it has it. After an exception, the number of results
+    therefore says which element failed, and processing continues with the next one. The step is
+    not called for elements that are already Failures: they keep their position.
 
     Args:
-        step: What is done to the elements, one after the other.
-        stage: The dataset that does it.
-        indices: The indices of the elements there.
+        step: Processes the elements one after the other.
+        stage: The dataset that runs the step.
+        indices: The indices of the elements in that dataset.
         elements: The chunk.
-        more: Further sequences, with one item for each element.
-        which: Tells by an exception in which stage it was raised, if not in `stage`.
+        more: Further sequences, with one item per element.
+        which: Returns the stage that raised an exception, if that may differ from `stage`.
     """
     results: list[Any] = []
     if type(elements) is not PartlyFailed:
@@ -40,7 +40,7 @@ def for_each(
             step(results, elements, *more)
             if len(results) == len(elements):
                 return results
-            raise StopIteration  # `map` took it for the end of the elements.
+            raise StopIteration  # The function raised it, and `map` treated it as the end.
         except BaseException as error:
             _record(error, results, stage, indices, which)
     return _go_on(results, step, stage, indices, elements, *more, which=which)
@@ -49,10 +49,10 @@ def for_each(
 def after_failure(
     error: BaseException, results: list[Any], step: Step, stage: Any, elements: Sequence[Any]
 ) -> PartlyFailed:
-    """Return the results of a step that has raised an exception after so many of them."""
-    places = range(len(elements))
-    _record(error, results, stage, places, None)
-    return _go_on(results, step, stage, places, elements)
+    """Return the results of a step that raised `error` after it had appended `results`."""
+    positions = range(len(elements))
+    _record(error, results, stage, positions, None)
+    return _go_on(results, step, stage, positions, elements)
 
 
 def _go_on(
@@ -64,7 +64,7 @@ def _go_on(
     *more: Any,
     which: Callable[[BaseException], Any] | None = None,
 ) -> PartlyFailed:
-    """Return all results of a step, some of which there are."""
+    """Continue a step that has produced `results`, and return all of its results."""
     failed = PartlyFailed(results)
     while (start := len(failed)) < len(elements):
         stop = len(elements)
@@ -89,29 +89,29 @@ def _record(
     indices: Any,
     which: Callable[[BaseException], Any] | None,
 ) -> None:
-    """Put an exception in the place of the element that has raised it."""
+    """Record an exception at the position of the element that raised it."""
     if not can_be_recorded(error):
         raise error
-    place = len(results)
+    position = len(results)
     if which is not None:
         stage = which(error)
-    results.append(Failure(error, stage, int(indices[place])))
+    results.append(Failure(error, stage, int(indices[position])))
     if isinstance(error, StopIteration) and not getattr(stage, "parents", True):
-        # The source has ended: nothing follows.
-        results.extend(results[-1:] * (len(indices) - place - 1))
+        # The source has ended, so no elements follow.
+        results.extend(results[-1:] * (len(indices) - position - 1))
 
 
 def read_bulk(reader: Any, method: str, positions: list[int], stage: Any, indices: Any) -> Any:
-    """Read a chunk by one call of a method. If that fails, read the elements one by one.
+    """Read a chunk with one call of a method. If that fails, read the elements one by one.
 
-    If none of them fails in the same way, the error is raised before the first of them.
+    If no element then fails with the same error, that error is raised before the first element.
 
     Args:
         reader: A source or a dataset.
         method: The name of its method that reads the elements at many positions.
-        positions: Where to read.
+        positions: The positions to read.
         stage: The dataset that reads.
-        indices: The indices of the elements there.
+        indices: The indices of the elements in that dataset.
     """
     try:
         elements = getattr(reader, method)(positions)
@@ -124,14 +124,14 @@ def read_bulk(reader: Any, method: str, positions: list[int], stage: Any, indice
             f"`{type(reader).__name__}.{method}` was asked for {len(positions)} elements, but"
             f" returned {len(elements)}. It has to return one for each index, in that order."
         )
-    # To an array, numbers would be added where a list is extended.
+    # Extending a list by an array would add to the array instead.
     return elements if type(elements) in (list, PartlyFailed) else list(elements)
 
 
 def read_after(
     error: BaseException, read_one: Callable[[int], Any], positions: Any, stage: Any, indices: Any
 ) -> Any:
-    """Read a chunk that failed as a whole, one by one."""
+    """Read the elements of a chunk one by one, after reading it as a whole failed."""
     elements = read_singly(read_one, positions, stage, indices)
     if not any(type(one) is Failure for one in elements):
         raise_once(_as_transient(error, stage, indices))
@@ -152,15 +152,15 @@ def _as_transient(error: BaseException, stage: Any, indices: Any) -> BaseExcepti
 
 
 def read_singly(read_one: Callable[[int], Any], positions: Any, stage: Any, indices: Any) -> Any:
-    """Read a chunk by one call for each element."""
+    """Read a chunk with one call per element."""
     return for_each(lambda out, some: out.extend(map(read_one, some)), stage, indices, positions)
 
 
 def raise_failure(failure: Failure) -> NoReturn:
-    """Raise what a Failure stands for."""
+    """Raise the exception that a Failure recorded."""
     _raise_in(failure.stage, failure.at, failure.error.with_traceback(failure.traceback))
 
 
 def _raise_in(self: Any, index: int, error: BaseException) -> NoReturn:
-    # Who looks for the stage in the traceback finds it by these names.
+    # `add_read_note` finds the stage in the traceback by the names of these arguments.
     raise error

@@ -58,7 +58,7 @@ class DropWatch:
             self._judge()
 
     def see_kept(self, count: int) -> None:
-        """Count elements of which none was dropped, of as many windows as there may be."""
+        """Count elements of which none was dropped; they may span several windows."""
         while count >= (left := self.left_in_window):
             self.see(left, 0)
             count -= left

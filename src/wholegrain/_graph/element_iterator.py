@@ -13,11 +13,11 @@ from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 
 
 class ElementIterator(TransformIterator[T]):
-    """One element in, one element out.
+    """An iterator that returns exactly one element for each element of its parent.
 
-    Where the function fails in the middle of a chunk, the rest of the chunk goes through it all the
-    same. What comes of the chunk is held here, and the parent is put back; it moves on when it is
-    the turn of what is held.
+    If the function fails in the middle of a chunk, it is still called for the rest of the chunk,
+    so that each element is transformed only once. The results are held here and the parent is put
+    back to the start of the chunk. The parent moves forward as the held results are returned.
     """
 
     def __init__(self, parent: DatasetIterator[Any], transform: Any) -> None:
@@ -25,7 +25,7 @@ class ElementIterator(TransformIterator[T]):
         self._transform = transform
         self._chunks = parent.takes_back
         self._held: PartlyFailed | None = None
-        self._put_back = 0  # Elements before those that are held.
+        self._put_back = 0  # How many elements before the held ones were put back.
 
     @property
     def takes_back(self) -> bool:
@@ -37,13 +37,13 @@ class ElementIterator(TransformIterator[T]):
 
     @abc.abstractmethod
     def transform_chunk(self, results: list[Any], elements: list[Any]) -> None:
-        """Append the new elements to `results`, one by one, so that a failure shows where.
+        """Append the new elements to `results` one by one, so that its length locates a failure.
 
-        Those of the elements before these are in it already.
+        `results` may already contain the results of earlier elements.
         """
 
     def counted(self, count: int) -> None:
-        """Count elements of a chunk; negative for those that are put back."""
+        """Update the iterator's own counters; `count` is negative for elements put back."""
 
     def take(self, count: int) -> list[T]:
         if self._held is not None:
@@ -55,7 +55,7 @@ class ElementIterator(TransformIterator[T]):
         try:
             self.transform_chunk(results, elements)
             if len(results) < len(elements):
-                raise StopIteration  # `map` took it for the end of the elements.
+                raise StopIteration  # The function raised it, and `map` treated it as the end.
         except BaseException as error:
             self.parent.put_back(len(elements))
             self._held = after_failure(error, results, self.transform_chunk, self, elements)
@@ -64,13 +64,13 @@ class ElementIterator(TransformIterator[T]):
         return results
 
     def next_held(self) -> T:
-        """Return the next element, where some are held."""
+        """Return the next element. Call this only while results are held."""
         return self._take_held(1)[0]
 
     def _take_held(self, count: int) -> list[T]:
         held = self._held
         assert held is not None
-        if self._put_back:  # What was taken is taken again: it is computed again.
+        if self._put_back:  # Elements before the held ones are read again: recompute the chunk.
             self._forget_held()
             return self.take(count)
         stop = min(count, held.next_failure(0))
@@ -85,13 +85,13 @@ class ElementIterator(TransformIterator[T]):
         return results
 
     def raise_explained(self, failure: Failure) -> NoReturn:
-        """Raise what the function has raised for an element that was passed over."""
+        """Raise, with a note, the function's exception for an element that was passed over."""
         error = failure.error.with_traceback(failure.traceback)
         try:
             self.explain(error, self._transform)
             raise error
         finally:
-            del error, failure  # They know this frame: without that, none would go.
+            del error, failure  # Their traceback refers to this frame: break the cycle.
 
     def _forget_held(self) -> None:
         self._held, self._put_back = None, 0
@@ -113,7 +113,7 @@ class ElementIterator(TransformIterator[T]):
         self._forget_held()
 
     def go_to_index(self, index: int) -> None:
-        """Go to an element by its index, where the parent can."""
+        """Go to an element by its index, if the parent supports that."""
         self.parent._set_next_index(index)
         self._forget_held()
 

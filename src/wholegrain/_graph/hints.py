@@ -79,7 +79,7 @@ NO_INDEX = (
 
 
 class _NoAttribute:
-    """An attribute that a class does not have: its error says what to call instead.
+    """An attribute that a class does not have; the error says what to call instead.
 
     `__getattr__` would be simpler, but it slows down all other attributes, because Python does not
     specialise attribute access for classes that define it.
@@ -100,7 +100,7 @@ class _NoAttribute:
 
 
 def with_hints(cls: type[K]) -> type[K]:
-    """Have a class say what to call instead of what it does not have."""
+    """Add the hints for its missing attributes to a class."""
     for name, hint in _HINTS[cls.__name__].items():
         if name not in dir(cls):
             setattr(cls, name, _NoAttribute(name, hint))
@@ -108,16 +108,16 @@ def with_hints(cls: type[K]) -> type[K]:
 
 
 def names_of(asked: Any) -> list[str]:
-    """Return the names of what an object has, without those that only give a hint."""
+    """Return the names of an object's attributes, without those that only raise a hint."""
     return [name for name in object.__dir__(asked) if hasattr(asked, name)]
 
 
 def no_attribute(asked: type, kind: str, name: str) -> Any:
-    """Raise the AttributeError that Python would, with what to call instead where that is known.
+    """Raise an AttributeError as Python would, with a hint what to call instead if there is one.
 
     Args:
         asked: The class that has no such attribute.
-        kind: What it is: a key of the table above.
+        kind: The kind of the class: a key of the table above.
         name: The attribute.
     """
     hint = _HINTS[kind].get(name)
@@ -132,7 +132,7 @@ class WrongKindError(TypeError, AttributeError):
 
 
 class NotThere:
-    """A special method that a class does not have: its error says what to call instead."""
+    """A special method that a class does not have; the error says what to call instead."""
 
     def __init__(self, hint: str) -> None:
         self._hint = hint

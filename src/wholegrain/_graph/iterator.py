@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class DatasetIterator(abc.ABC, Generic[T_co]):
     """A position in a dataset that moves with `next`, and can be saved and restored.
 
-    A state holds no elements: it is a small dict for JSON that says where the iterator stands.
-    After `set_state` exactly those elements follow that followed when the state was taken.
+    A state holds no elements: it is a small dict for JSON that describes the position.
+    After `set_state`, exactly the elements follow that followed when the state was taken.
 
     A subclass has to define `__next__`, `get_state` and `set_state`.
 
@@ -42,22 +42,22 @@ class DatasetIterator(abc.ABC, Generic[T_co]):
     _parents: tuple[DatasetIterator[Any], ...] = ()
 
     opened_from: Any = None
-    """The dataset whose elements it gives, if that is one of ours: checkpoints describe it."""
+    """The dataset that it iterates over, which checkpoints describe; None if it is not ours."""
 
     observed: Any = None
-    """What is seen of the run it belongs to, for reports."""
+    """The measurements of the run that it belongs to, for reports."""
 
     keeps_time: ClassVar[bool] = False
-    """Whether it notes by itself, for reports, how long it waits for what comes next."""
+    """Whether it measures by itself, for reports, how long it waits for its parent."""
 
     keeps_time_alone: ClassVar[bool] = False
-    """Whether it does so in a run in which there is no other iterator."""
+    """Whether it does so in a run that has no other iterator."""
 
     observed_as: Any = None
-    """The dataset as which it is known there."""
+    """The dataset under which reports list it."""
 
     closes_when_dropped: ClassVar[bool] = True
-    """Whether `close` has to be called when it is dropped: it may hold files, say."""
+    """Whether dropping it has to call `close`, for example because it may hold open files."""
 
     def __init__(self, parents: DatasetIterator[Any] | Sequence[DatasetIterator[Any]] = ()) -> None:
         self._parents = tuple(parents) if isinstance(parents, Sequence) else (parents,)
@@ -77,9 +77,9 @@ class DatasetIterator(abc.ABC, Generic[T_co]):
     def take(self, count: int) -> list[T_co]:
         """Return some of the next elements: at least one and at most `count`; none at the end.
 
-        It is as if `next` had been called for each of them. An exception is raised for the
-        first of them only: if a later one fails, those before it are returned. If there are
-        fewer than `count`, the state may be that of having found no more.
+        The effect is that of calling `next` for each of them. An exception is raised only for the
+        first element: if a later one fails, the elements before it are returned. If fewer than
+        `count` are returned, the state may be the one after the end was found.
         """
         try:
             return [next(self)]
@@ -92,40 +92,40 @@ class DatasetIterator(abc.ABC, Generic[T_co]):
         return False
 
     def put_back(self, count: int) -> None:
-        """Move back, over the last `count` elements of the last `take`.
+        """Move back over the last `count` elements of the last `take`.
 
-        Whoever took them keeps what it has made of them, and calls `pass_over` when their turn
-        comes, so that no function is called for them again.
+        The caller keeps the results that it has computed from them, and calls `pass_over` when it
+        returns those results, so that no function is called twice for an element.
         """
         raise NotImplementedError
 
     def pass_over(self, count: int) -> None:
-        """Move on, over elements that were put back."""
+        """Move forward over elements that were put back."""
         raise NotImplementedError
 
     @property
     def moves_at_end(self) -> bool:
-        """Whether finding out that there is no further element may change the state."""
+        """Whether finding the end may change the state."""
         return True
 
     @property
     def reads_ahead(self) -> bool:
-        """Whether it runs ahead of the consumer by itself, once `start_prefetch` was called."""
+        """Whether it reads ahead of the consumer by itself once `start_prefetch` was called."""
         return False
 
     @abc.abstractmethod
     def get_state(self) -> State:
-        """Return the position, as of the last element that was handed out."""
+        """Return the position after the last element that `next` returned."""
 
     @abc.abstractmethod
     def set_state(self, state: State) -> None:
         """Go to a position that `get_state` returned, in this or another run."""
 
     def check_state(self, state: State) -> None:
-        """Raise if a state cannot be one of this iterator's, which does not move.
+        """Raise if a state cannot belong to this iterator; do not move.
 
-        All that is seen without reading is to be seen here, so that `set_state` moves either
-        nothing or all of a pipeline.
+        Everything that can be checked without reading has to be checked here, so that `set_state`
+        moves either all stages of a pipeline or none.
         """
 
     def go_to(self, state: State) -> None:
@@ -133,7 +133,7 @@ class DatasetIterator(abc.ABC, Generic[T_co]):
         self.set_state(state)
 
     def start_prefetch(self) -> None:
-        """Start reading ahead before the first element is asked for."""
+        """Start reading ahead before the first element is requested."""
         for parent in self._parents:
             parent.start_prefetch()
 
@@ -147,9 +147,9 @@ class DatasetIterator(abc.ABC, Generic[T_co]):
     _is_finalizing = staticmethod(sys.is_finalizing)
 
     def __del__(self) -> None:
-        # At the very end everything has been closed already, and modules are half gone.
+        # During interpreter shutdown everything is closed already, and modules are half gone.
         if self.closes_when_dropped and not self._is_finalizing():
-            with contextlib.suppress(Exception):  # There is nobody left to tell.
+            with contextlib.suppress(Exception):  # No caller could handle the error.
                 self.close()
 
     def __enter__(self) -> Self:
@@ -159,53 +159,53 @@ class DatasetIterator(abc.ABC, Generic[T_co]):
         self.close()
 
     def report(self) -> Report:
-        """Say what is slow in this pipeline, and why: print it, or look at its fields.
+        """Report what is slow in this pipeline, and why. Print the report or read its fields.
 
-        Per stage it has the share of time, elements, bytes and waiting; and how long the training
-        loop waited for data, which stage limits it, and what would help. `save_html(path)` writes
-        it as a page.
+        For each stage it contains the share of time, elements, bytes and waiting. It also says how
+        long the training loop waited for data, which stage limits it, and what would help.
+        `save_html(path)` writes it as a page.
 
         Example:
             >>> print(it.report())
         """
-        from wholegrain._observe.report import report_of  # Few need it, and it takes a while.
+        from wholegrain._observe.report import report_of  # Slow to import and rarely needed.
 
         return report_of(self)
 
     def get_report(self) -> Any:
-        """Return what was seen of this run, as plain values: what a worker sends."""
+        """Return the measurements of this run as plain values, which a worker can send."""
         return None if self.observed is None else self.observed.snapshot()
 
     def tell_report(self) -> None:
-        """Have the run hear what the workers upstream last said of themselves."""
+        """Pass the latest measurements of the workers upstream to the run."""
         for parent in self._parents:
             tell_report = getattr(parent, "tell_report", None)
             if tell_report is not None:
                 tell_report()
 
     def catch_up(self) -> None:
-        """Add to what was seen of the run all that was done without a look since the last time."""
+        """Add the work since the last measurement to the measurements of the run."""
 
     def link(self, change: Callable[[Any], Any]) -> None:
-        """Read from what `change` returns for each iterator that it reads from.
+        """Replace each iterator that this one reads from by `change(iterator)`.
 
-        It gives the same elements: there is a clock around it, or none any more. Called between
-        two elements, or in the middle of one, by the thread that reads from this iterator.
+        The replacement returns the same elements; it only adds or removes a clock. The thread that
+        reads from this iterator calls this, between two elements or in the middle of one.
         """
         if self._parents:
             self._parents = tuple(map(change, self._parents))
 
     is_within_chunk = False
-    """Whether elements were handed out of a chunk, for which the consumer did not wait."""
+    """Whether the last element came from a chunk that was ready, so the consumer did not wait."""
 
     def progress(self) -> Any:
-        """Return something that differs once an element has been taken; None if nothing does."""
+        """Return a value that changes when an element is taken; None if there is no such value."""
         found = tuple(parent.progress() for parent in self._parents)
         return None if None in found or not found else found
 
     async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Take the state now, and return a coroutine that writes it into `directory`."""
-        from wholegrain._state import files  # Takes a while to import, and few need it.
+        from wholegrain._state import files  # Slow to import and rarely needed.
 
         return files.save_later(self, directory)
 
@@ -241,7 +241,7 @@ class DatasetIterator(abc.ABC, Generic[T_co]):
 
 
 class StageIterator(DatasetIterator[T]):
-    """An iterator of our own. A state is checked as a whole, and once, before any stage moves."""
+    """An iterator of this library. It checks a state as a whole before any stage moves."""
 
     def set_state(self, state: State) -> None:
         self.check_state(state)
@@ -249,7 +249,7 @@ class StageIterator(DatasetIterator[T]):
         try:
             self.go_to(state)
         except Exception:
-            # What was read on the way showed that it cannot be gone to.
+            # Reading on the way to the position showed that it cannot be reached.
             with contextlib.suppress(Exception):
                 self.go_to(before)
             raise
@@ -260,7 +260,7 @@ class StageIterator(DatasetIterator[T]):
 
 
 class ClosedIterator(DatasetIterator[Any]):
-    """Takes the parent's place in a closed iterator: no check is needed while it is open."""
+    """Replaces the parent of a closed iterator, so that an open one needs no check."""
 
     def __init__(self, closed: DatasetIterator[Any]) -> None:
         super().__init__()
@@ -298,7 +298,7 @@ class TransformIterator(StageIterator[T]):
     """
 
     state_fields: ClassVar[tuple[str, ...]] = ()
-    closes_when_dropped = False  # With it goes its hold on the parent.
+    closes_when_dropped = False  # Dropping it drops its reference to the parent.
 
     def __init__(self, parent: DatasetIterator[Any]) -> None:
         if not isinstance(parent, DatasetIterator):
@@ -314,7 +314,7 @@ class TransformIterator(StageIterator[T]):
         fields = self.state_fields
         if not fields:
             return self.parent.get_state()
-        if len(fields) == 1:  # As most have: a dict that is made at once is made sooner.
+        if len(fields) == 1:  # The usual case: a dict display is faster than adding keys.
             name = fields[0]
             return {"parent": self.parent.get_state(), name: getattr(self, name)}
         state: State = {"parent": self.parent.get_state()}
@@ -338,7 +338,7 @@ class TransformIterator(StageIterator[T]):
             check_state_of(self.parent, state)
 
     def check_parts(self, state: State, parent: str, *numbers: str) -> None:
-        """Check that a state has these numbers, and under the key `parent` one of the parent's."""
+        """Check that a state has these numbers, and a parent's state under the key `parent`."""
         for name in numbers:
             number_of(state, name, self)
         check_state_of(self.parent, part_of(state, parent, self))
@@ -355,9 +355,9 @@ class TransformIterator(StageIterator[T]):
             self._parents = (self.parent,)
 
     def explain(self, error: BaseException, function: Any) -> None:
-        """Say where a user's function failed, in a note; the caller raises `error` again."""
+        """Add a note that says where a user's function failed; the caller raises `error` again."""
         if isinstance(error, StopIteration):
-            # As it is, it would end the loop as if the data had ended.
+            # Raised as it is, it would end the loop as if the data had ended.
             name = transform_name(function)
             raise self._noted(RuntimeError(f"{name} raised StopIteration.")) from error
         self._noted(error)
@@ -390,15 +390,15 @@ def go_to_state_of(iterator: Any, state: State) -> None:
 
 
 def run_ahead(iterator: DatasetIterator[T], buffer_size: int) -> DatasetIterator[T]:
-    """Return an iterator of the same elements that a thread runs ahead.
+    """Return an iterator of the same elements, which a thread reads ahead.
 
-    At the end it keeps the state of the last element. A buffer of 0 does that, without a thread.
+    At the end it keeps the state of the last element. With a buffer of 0 there is no thread.
     """
     return nodes.run_ahead(iterator, buffer_size)
 
 
 def get_next_index(ds_iter: DatasetIterator[Any]) -> int:
-    """Return the index of the element that `next` gives next.
+    """Return the index of the element that `next` returns next.
 
     Raises:
         NotImplementedError: If the number of elements produced does not follow from the

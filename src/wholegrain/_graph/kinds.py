@@ -1,4 +1,4 @@
-"""The kinds of transformation: what all nodes of a kind have in common is said here, once."""
+"""The kinds of transformation: what all nodes of a kind have in common."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from wholegrain._graph.user_functions import method_or_function as method_or_fun
 from wholegrain._observe import outline
 
 AnyDataset: TypeAlias = IterDataset[T] | MapDataset[T]
-"""What an iterable node may read from."""
+"""The datasets that an iterable node may read from."""
 
 
 _ELEMENTS_OF_COMPONENT = 64
-"""So many elements of a component should be read at once."""
+"""How many elements of each component a chunk should contain."""
 
 
 class MapNode(MapDataset[T]):
@@ -70,8 +70,8 @@ class MapNode(MapDataset[T]):
     def getitems(self, indices: Indices) -> Sequence[T | None]:
         """Read a chunk of elements.
 
-        One that cannot be read stands in its place as a `Failure`; the chunk is then a
-        `PartlyFailed`. An exception is raised for the whole chunk only.
+        An element that cannot be read is a `Failure` at its position, and the chunk is then a
+        `PartlyFailed`. An exception is raised only if it concerns the whole chunk.
         """
 
 
@@ -98,7 +98,7 @@ class IndexTransform(OneParentMapNode[T]):
 
     @abc.abstractmethod
     def parent_index(self, index: IndexT) -> IndexT:
-        """Map an index, or an array of them, to the parent's."""
+        """Map an index, or an array of indices, to the parent's."""
 
     def getitem(self, index: int) -> T | None:
         return self.parent.getitem(self.parent_index(index))
@@ -122,15 +122,15 @@ class ElementTransform(OneParentMapNode[T]):
 
     @abc.abstractmethod
     def apply_to(self, element: Any, index: int) -> T | None:
-        """Compute the new element at `index`. Missing elements do not come here."""
+        """Compute the new element at `index`. It is not called for missing elements."""
 
     def getitem(self, index: int) -> T | None:
         element = self.parent.getitem(index)
         return None if element is None else self.apply_to(element, index)
 
     def getitems(self, indices: Indices) -> Sequence[T | None]:
-        places = indices.tolist()
-        return for_each(self._pass, self, places, self.parent.getitems(indices), places)
+        positions = indices.tolist()
+        return for_each(self._pass, self, positions, self.parent.getitems(indices), positions)
 
     def _pass(self, results: list[Any], elements: Sequence[Any], indices: list[int]) -> None:
         apply_to = self.apply_to
@@ -148,7 +148,7 @@ class ElementTransform(OneParentMapNode[T]):
 class FunctionTransform(ElementTransform[T]):
     """A transformation that only calls a function of the element.
 
-    Several in a row go through a chunk in one pass.
+    Several of them in a row process a chunk in one pass.
     """
 
     kind: ClassVar[str]
@@ -178,7 +178,7 @@ class FunctionTransform(ElementTransform[T]):
 
 
 class ManyParentsMapNode(MapNode[T]):
-    """A random-access node over several datasets, one of which has the element."""
+    """A random-access node over several datasets; each element comes from one of them."""
 
     @abc.abstractmethod
     def locate(self, index: int) -> tuple[int, int]:
@@ -203,9 +203,9 @@ class ManyParentsMapNode(MapNode[T]):
 
     def read_at(self, components: Indices, keys: Indices) -> Sequence[T | None]:
         """Read the elements at some indices of some parents."""
-        # Components in turn, each with all of its elements: stable, so keys stay in order.
+        # Read all elements of a component at once. A stable sort keeps the keys in order.
         if len(self._parents) < 1 << 15:
-            components = components.astype(np.int16)  # Sorting these takes linear time.
+            components = components.astype(np.int16)  # numpy sorts these in linear time.
         order = np.argsort(components, kind="stable")
         counts = np.bincount(components, minlength=len(self._parents))
         ordered_keys = keys[order]
@@ -220,9 +220,9 @@ class ManyParentsMapNode(MapNode[T]):
                     self._note_component(part, component)
                 found += part
                 start += count
-        places = np.empty(len(order), np.int64)
-        places[order] = np.arange(len(order))
-        elements = [found[place] for place in places.tolist()]
+        positions = np.empty(len(order), np.int64)
+        positions[order] = np.arange(len(order))
+        elements = [found[position] for position in positions.tolist()]
         return PartlyFailed(elements) if failed else elements
 
     def _note_component(self, part: PartlyFailed, component: int) -> None:
@@ -232,7 +232,7 @@ class ManyParentsMapNode(MapNode[T]):
 
     @property
     def chunk_hint(self) -> int:
-        # Each component is asked once for a chunk, whatever it has in it.
+        # Each component is read once per chunk, however few of the elements it has.
         hints = [max(_ELEMENTS_OF_COMPONENT, parent.chunk_hint) for parent in self._parents]
         return sum(hints)
 
@@ -246,11 +246,11 @@ class ManyParentsMapNode(MapNode[T]):
 
 
 class IterNode(IterDataset[T]):
-    """An iterable node of our own: it defines `open`.
+    """An iterable node of this library. It has to define `open`.
 
-    It may also define `checkpoint`, `counting`, `set_slice` and `_element_spec`; and its iterator,
-    besides `__next__`, `state_fields` or `check_state` and `go_to`, `take`, `moves_at_end` and
-    `close`. ARCHITECTURE.md says what for.
+    It may also define `checkpoint`, `counting`, `set_slice` and `_element_spec`. Its iterator
+    defines `__next__`, `state_fields` or `check_state` and `go_to`, and may define `take`,
+    `moves_at_end` and `close`. ARCHITECTURE.md explains them.
     """
 
     def __init__(self, parents: Any = ()) -> None:
@@ -271,7 +271,7 @@ class IterNode(IterDataset[T]):
 
     @abc.abstractmethod
     def open(self) -> DatasetIterator[T]:
-        """Return an iterator, and those of the parents below it."""
+        """Return an iterator that reads from newly opened iterators of the parents."""
 
 
 class OneParentIterNode(IterNode[T]):
@@ -286,7 +286,7 @@ class OneParentIterNode(IterNode[T]):
 
 
 def several(method: str, datasets: Any) -> tuple[Any, ...]:
-    """Return the datasets that were given to be put together, or refuse what is none of them."""
+    """Return the datasets that were passed to a method; raise if they are not a list of them."""
     if isinstance(datasets, (MapDataset, IterDataset)) or not isinstance(datasets, Iterable):
         what = outline.label(datasets)
         raise TypeError(f"`{method}` takes a list of datasets, but got {what}: put it in brackets.")
@@ -321,12 +321,12 @@ def spec_after(transform: Any, parent: Any) -> Any:
 def add_read_note(
     error: BaseException, dataset: MapDataset[Any], index: int, failure: Failure | None = None
 ) -> Any:
-    """Say in which stage, at which element, reading `dataset[index]` failed; return the stage."""
+    """Note at which element of which stage reading `dataset[index]` failed; return the stage."""
     stage: Any = dataset
     at = index
     if failure is not None:
         stage, at = failure.stage, failure.at
-    # Not the frame of the caller: looking at its variables would keep the error alive in it.
+    # Skip the caller's frame: reading `f_locals` would keep the error alive in it.
     traceback = error.__traceback__ and error.__traceback__.tb_next
     while traceback is not None:
         found = traceback.tb_frame.f_locals
@@ -340,7 +340,7 @@ def add_read_note(
         source = stage.source_index(at)
     except Exception:
         source = at
-    if getattr(dataset, "is_share", False):  # Of a worker: its elements are numbered as the whole.
+    if getattr(dataset, "is_share", False):  # A worker's shard: report the index in the whole.
         whole: Any = dataset
         index = whole.parent_index(index)
     add_stage_note(

@@ -156,10 +156,10 @@ class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
 
         Transformations call this. An element that cannot be read is a Failure in the result.
         """
-        places = indices.tolist()
+        positions = indices.tolist()
         if type(self)._getitems is MapDataset._getitems:
-            return read_singly(self.__getitem__, places, self, places)  # type: ignore[no-any-return]
-        return read_bulk(self, "_getitems", places, self, places)  # type: ignore[no-any-return]
+            return read_singly(self.__getitem__, positions, self, positions)  # type: ignore[no-any-return]
+        return read_bulk(self, "_getitems", positions, self, positions)  # type: ignore[no-any-return]
 
     def gather(self, indices: Indices) -> NDArray[Any] | None:
         """Return a stacked chunk if its elements are rows of one array, else None."""

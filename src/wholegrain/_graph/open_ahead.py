@@ -1,4 +1,4 @@
-"""Datasets opened by threads before their turn comes."""
+"""Opens datasets in threads before they are needed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class OpenAhead(Generic[T]):
-    """Opens datasets by their number, some of them ahead.
+    """Opens datasets by their number, some of them ahead of time.
 
     Args:
-        open_dataset: Returns an iterator of a dataset; None if it is missing.
-        num_threads: How many threads may do that ahead. They start when they are needed.
+        open_dataset: Returns an iterator of a dataset; None if the dataset is missing.
+        num_threads: How many threads may open datasets ahead. They start when they are needed.
     """
 
     def __init__(
@@ -30,22 +30,22 @@ class OpenAhead(Generic[T]):
         self._pool: ThreadPoolExecutor | None = None
 
     def open(self, number: int) -> DatasetIterator[T] | None:
-        """Return an iterator of a dataset, which may have been opened ahead."""
+        """Return an iterator of a dataset, which a thread may already have opened."""
         future = self._opening.pop(number, None)
         return self._open_dataset(number) if future is None else future.result()
 
     def start(self, numbers: Iterable[int]) -> None:
-        """Have datasets opened ahead, if there are threads for that."""
+        """Start opening datasets in the threads, if there are any."""
         for number in numbers if self._num_threads else ():
             if number not in self._opening:
                 if self._pool is None:
-                    from concurrent.futures import ThreadPoolExecutor  # Few need it.
+                    from concurrent.futures import ThreadPoolExecutor  # Slow to import.
 
                     self._pool = ThreadPoolExecutor(self._num_threads, "wholegrain-open")
                 self._opening[number] = self._pool.submit(self._open_dataset, number)
 
     def drop(self) -> None:
-        """Close what was opened ahead."""
+        """Close the iterators that were opened ahead."""
         opening, self._opening = self._opening, {}
         for future in opening.values():
             if not future.cancel():
@@ -53,11 +53,11 @@ class OpenAhead(Generic[T]):
 
     @property
     def has_threads(self) -> bool:
-        """Whether threads have been started, which have to be ended."""
+        """Whether threads were started, which `close` has to stop."""
         return self._pool is not None
 
     def close(self) -> None:
-        """End the threads, and close what they have opened."""
+        """Stop the threads, and close the iterators that they have opened."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)

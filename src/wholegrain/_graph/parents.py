@@ -1,13 +1,13 @@
-"""The same dataset over other parents."""
+"""Replaces the parents of a dataset."""
 
 from typing import Any
 
 
 def replace_parents(dataset: Any, old: tuple[Any, ...], new: tuple[Any, ...]) -> None:
-    """Give a copy of a dataset other parents, wherever it keeps them.
+    """Replace the parents of a copied dataset, in every attribute that refers to them.
 
-    A class of the user's may know its parent by a name of its own. If that went on to name the
-    old one, every worker would read all of the data.
+    A user's class may keep its parent under a name of its own. If that attribute still referred to
+    the old parent, every worker would read all of the data.
     """
     dataset._parents = new
     others = {id(before): after for before, after in zip(old, new, strict=True)}

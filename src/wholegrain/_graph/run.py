@@ -1,4 +1,4 @@
-"""What all iterators of one run share: the options of the whole graph, and which worker it is."""
+"""What all iterators of one run share: the merged options, the worker and the measurements."""
 
 import contextlib
 import copy
@@ -16,9 +16,9 @@ class RunContext:
 
     Args:
         options: The options of all stages, merged.
-        worker_index: Which of the workers this is.
-        worker_count: Among how many the elements are dealt out.
-        watch: Opens its iterators with clocks around them; None, as a rule: nobody watches.
+        worker_index: The index of this worker.
+        worker_count: The number of workers that the elements are distributed over.
+        watch: Opens the iterators with clocks around them; None unless the run is tracked.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class RunContext:
         self.worker_count = worker_count
         self.watch = watch
         self.observed = Observed(is_watched=watch is not None)
-        """What is seen of it while it runs."""
+        """The measurements of this run."""
 
     def but(self, **changes: Any) -> "RunContext":
         """Return the same run with some of its attributes changed."""
@@ -58,7 +58,7 @@ def is_opening() -> bool:
 
 
 def leave() -> None:
-    """Open nothing any more in this thread, where an interruption kept `entered` from saying so."""
+    """End opening in this thread, in case an interruption kept `entered` from doing so."""
     _local.context = None
 
 
@@ -74,7 +74,7 @@ def entered(context: RunContext) -> Iterator[RunContext]:
 
 
 def gather_options(dataset: Any) -> DatasetOptions | None:
-    """Merge the options attached in the graph above `dataset`: the nearest setting wins."""
+    """Merge the options set upstream of `dataset` and on it: the most downstream setting wins."""
     merged: DatasetOptions | None = getattr(dataset, "options", None)
     if not isinstance(merged, DatasetOptions):
         merged = None

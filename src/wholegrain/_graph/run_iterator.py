@@ -1,16 +1,16 @@
 """Run: what `iter(ds)` returns, the iterator that the training loop reads from.
 
-The stages of a pipeline change their positions one after the other while an element passes
-through them, so an exception that arrives in between, out of a signal handler, leaves them torn.
-No order of statements in the stages could avoid that. The run does: it knows a recent state of
-the pipeline (the *anchor*) and how many elements it has handed out since. After an interruption
-it throws the torn stages away, opens new ones at the anchor, and moves past those elements. So
-an interrupted iterator stands where it stood.
+The stages of a pipeline change their positions one after the other while an element passes through
+them. An exception from a signal handler can arrive in between and leave their positions
+inconsistent ("torn"), and no order of statements in the stages could prevent that. The run recovers
+from it: it keeps a recent state of the pipeline (the *anchor*) and the number of elements returned
+since. After an interruption it drops the torn stages, opens new ones at the anchor, and skips those
+elements. An interrupted iterator therefore keeps its position.
 
-Where the last stage takes elements back, the run takes a chunk of them at a time: about a
-millisecond's worth, so that nobody waits for elements that are not needed yet. Handing one out then
-costs a call and no more. The stages are ahead of the consumer by what is left of the chunk, and put
-it back while they are asked for a position.
+If the last stage supports `put_back`, the run takes a chunk of elements at a time: about a
+millisecond's worth, so that the consumer never waits long for elements that it does not need yet.
+Returning an element from the chunk then costs one call. The stages are ahead of the consumer by the
+rest of the chunk; it is put back while they are asked for a position.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from wholegrain._graph.timed import with_clocks, without_clocks
 from wholegrain.options import DatasetOptions
 
 _REPLAY_S = 10e-3
-"""About how long making the elements again may take that came after the anchor."""
+"""About how long it may take to compute the elements since the anchor again."""
 
 _ANCHOR_SHARE = 0.005
-"""Which share of the time taking anchors may cost."""
+"""The share of the run's time that taking anchors may cost."""
 
 _MOST_REPLAYED = 1 << 16
 
 _CHUNK_S = 1e-3
-"""How long making a chunk may take: so far the stages' functions run ahead of the consumer."""
+"""How long computing a chunk may take: user functions run ahead of the consumer by this much."""
 
 _LARGEST_CHUNK = 128
-"""Larger ones save nothing, and would take long where elements get slow all at once."""
+"""Larger chunks save nothing, and would take long if elements suddenly became slow."""
 
 _CHUNK_BYTES = 1 << 18
 """How much memory a chunk may take."""
@@ -51,13 +51,13 @@ _CHUNK_BYTES = 1 << 18
 _NONE: Iterator[Any] = iter(())
 
 _TORN = -1
-"""The limit of a run whose stages cannot be used as they are."""
+"""The value of `_limit` while the stages are torn."""
 
 
 class _OfLastStage:
     """An attribute that a run has if its last stage has it.
 
-    `__getattr__` would serve all of them, but slows down every attribute of the run.
+    `__getattr__` would serve all such names, but slows down every attribute access of the run.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -77,7 +77,7 @@ class Run(DatasetIterator[T]):
         dataset: The last stage of the pipeline.
     """
 
-    closes_when_dropped = False  # With it go its stages.
+    closes_when_dropped = False  # Dropping the run drops its stages, which close themselves.
 
     def __init__(self, dataset: Any) -> None:
         super().__init__()
@@ -86,24 +86,24 @@ class Run(DatasetIterator[T]):
         self._context = run.RunContext(options=options, watch=tracking.begin(dataset, options))
         self.observed = self._context.observed
         self._closed = False
-        self._ready: Iterator[T] = _NONE  # What is left of the chunk that was taken last.
-        self._taken = 0  # How many elements were handed out, or are ready to be.
-        self._at_once = 1  # So many elements are taken at a time.
+        self._ready: Iterator[T] = _NONE  # The rest of the last chunk.
+        self._taken = 0  # The number of elements returned, plus those left in `_ready`.
+        self._at_once = 1  # The size of the next chunk.
         self._most_at_once = _LARGEST_CHUNK
-        self._limit = 1  # After so many the next anchor is taken.
-        # A state, None for the beginning, and how many elements had been handed out there.
+        self._limit = 1  # When `_taken` reaches this, the next anchor is due.
+        # A state (None for the beginning) and the value of `_taken` at that state.
         self._anchor: tuple[State | None, int] = (None, 0)
         self._anchored_at = time.perf_counter()
         self._use(self._opened())
 
     def _opened(self) -> DatasetIterator[T]:
-        """Return new stages, at the beginning."""
+        """Return new stages that start at the first element."""
         try:
             with run.entered(self._context) as context:
                 dataset, watch = self.opened_from, context.watch
                 output = dataset.open() if watch is None else watch.open(dataset)
         except BaseException:
-            run.leave()  # An interruption may have come before that was done.
+            run.leave()  # An interruption may have kept `entered` from doing this.
             raise
         output.opened_from = dataset
         return output
@@ -111,7 +111,7 @@ class Run(DatasetIterator[T]):
     def _use(self, output: DatasetIterator[T]) -> None:
         self._output = output
         self._parents = (output,)
-        # Who watches a run sees each element pass.
+        # A tracked run has to see each element pass, so it takes no chunks.
         self._takes_chunks = self._context.watch is None and output.takes_back
         self.observed.be_output(self, output, self.opened_from)
 
@@ -119,7 +119,7 @@ class Run(DatasetIterator[T]):
         self._output = change(self._output)
 
     def set_clocks(self, on: bool) -> None:
-        """Have clocks around all stages, or around none."""
+        """Add clocks around all stages, or remove them."""
         self.link(with_clocks if on else without_clocks)
 
     @property
@@ -130,7 +130,7 @@ class Run(DatasetIterator[T]):
     # Elements.
 
     def __next__(self) -> T:
-        # On one line: no signal handler, and no tracer, comes in between.
+        # On one line, so that neither a signal handler nor a tracer can run in between.
         for element in self._ready: return element  # fmt: skip  # noqa: E701
         count = self._taken
         try:
@@ -143,7 +143,7 @@ class Run(DatasetIterator[T]):
             return self._next_of_chunk(count)
         except StopIteration:
             if self._closed:
-                raise closed_error() from None  # By another thread, meanwhile.
+                raise closed_error() from None  # Another thread has closed it meanwhile.
             raise
         except BaseException as error:
             if is_interruption(error):
@@ -152,7 +152,7 @@ class Run(DatasetIterator[T]):
             elif self._closed:
                 raise closed_error() from None
             else:
-                self._limit = min(self._limit, 0)  # It has a place of its own.
+                self._limit = min(self._limit, 0)  # The position after a failure is an anchor.
             keep_user_frames(error)
             raise
 
@@ -177,7 +177,7 @@ class Run(DatasetIterator[T]):
         return element
 
     def _settle(self) -> None:
-        """Take the next anchor, or get stages that work."""
+        """Take the next anchor, or replace torn stages."""
         if self._closed:
             raise closed_error()
         if self._limit == _TORN:
@@ -186,8 +186,8 @@ class Run(DatasetIterator[T]):
             self._take_anchor()
 
     def _take_anchor(self) -> None:
-        """Remember where the stages stand, and choose when to do so again."""
-        if self._anchor[0] is None:  # The first element was that of the dataset.
+        """Save the state of the stages, and choose when to do so again."""
+        if self._anchor[0] is None:  # The run started at the first element of the dataset.
             epochs.begun(self.opened_from)
         began = time.perf_counter()
         try:
@@ -195,7 +195,7 @@ class Run(DatasetIterator[T]):
         except Exception as error:
             if is_interruption(error):
                 raise
-            self._limit = sys.maxsize  # The iterator of a user who needs no states.
+            self._limit = sys.maxsize  # A user's iterator without states cannot be anchored.
             return
         now = time.perf_counter()
         interval = max(_REPLAY_S, (now - began) / _ANCHOR_SHARE)
@@ -209,7 +209,7 @@ class Run(DatasetIterator[T]):
     # After an interruption.
 
     def _reopen(self) -> None:
-        """Replace torn stages by new ones that stand where the consumer is."""
+        """Replace torn stages by new ones at the consumer's position."""
         self._drop_stages()
         output = self._opened()
         state, count = self._anchor
@@ -223,7 +223,7 @@ class Run(DatasetIterator[T]):
             output.close()
 
     def _drop_stages(self) -> None:
-        """Close stages that an interruption has torn, so that nothing they hold stays."""
+        """Close torn stages, so that they release their resources."""
         try:
             self._output.close()
         except Exception as error:
@@ -241,7 +241,7 @@ class Run(DatasetIterator[T]):
         return self._where_it_stands(self._output.get_state)
 
     def _where_it_stands(self, ask: Callable[[], S]) -> S:
-        """Ask the stages for a position, at the element that the consumer gets next."""
+        """Ask the stages for a position, as of the element that the consumer gets next."""
         rest = operator.length_hint(self._ready)
         if not rest:
             return ask()
@@ -259,7 +259,7 @@ class Run(DatasetIterator[T]):
                 self._taken, self._ready, self._limit = taken, ready, limit
 
     def _put_back(self, count: int) -> None:
-        """Have the stages stand where the consumer does; until that is settled, they are torn."""
+        """Move the stages back to the consumer's position. They count as torn until they moved."""
         self._taken, self._ready, self._limit = self._taken - count, _NONE, _TORN
         if count:
             self._output.put_back(count)
@@ -284,17 +284,17 @@ class Run(DatasetIterator[T]):
         self._move(lambda: self._output._set_next_index(index), self._output.get_state)
 
     def mend(self) -> None:
-        """Have stages that can be asked, also if they were torn."""
+        """Replace the stages if they are torn, so that they can be asked."""
         if self._limit == _TORN:
             self._reopen()
 
     def note_moved(self) -> None:
-        """Take note that a stage was brought somewhere else directly."""
+        """Take a new anchor, after a stage was moved without the run."""
         self._taken, self._ready = self._taken - operator.length_hint(self._ready), _NONE
         self._take_anchor()
 
     def _move(self, move: Callable[[], None], anchor: Callable[[], State]) -> None:
-        """Go elsewhere, or stay: a move that fails or is interrupted has not begun."""
+        """Move the stages. If the move fails or is interrupted, the run keeps its position."""
         if self._closed:
             raise closed_error()
         limit = self._limit
@@ -307,10 +307,10 @@ class Run(DatasetIterator[T]):
             if is_interruption(error):
                 run.leave()
             else:
-                self._limit = limit  # The stages have seen to it that none has moved.
+                self._limit = limit  # A failed `set_state` has moved no stage.
             raise
 
-    # What else can be asked of a run.
+    # Other methods.
 
     def start_prefetch(self) -> None:
         if self._closed:
@@ -326,7 +326,7 @@ class Run(DatasetIterator[T]):
 
     def close(self) -> None:
         self._closed = True
-        # Until all of them are closed, no stage can be relied on.
+        # Until all stages are closed, treat them as torn.
         limit = self._limit
         self._put_back(operator.length_hint(self._ready))
         self._output.close()
@@ -344,14 +344,14 @@ class Run(DatasetIterator[T]):
     def moves_at_end(self) -> bool:
         return self._output.moves_at_end
 
-    # What users may ask of the last stage, where it is of that kind.
+    # Attributes of the last stage, if it has them.
     worker_count = _OfLastStage()
     set_worker_count = _OfLastStage()
     get_packed_batch_size_bytes = _OfLastStage()
     get_shard_states = _OfLastStage()
 
     def set_shard_states(self, shard_states: Any) -> None:
-        """Go to where each of the interleaved datasets has the given state."""
+        """Go to the position at which each of the interleaved datasets has the given state."""
         self.mend()
         output: Any = self._output
         self._move(lambda: output.set_shard_states(shard_states), output.get_state)
@@ -375,7 +375,7 @@ class Run(DatasetIterator[T]):
 
 
 def _moves_past_element(output: DatasetIterator[Any]) -> bool:
-    """Read an element again that was handed out before; return False where there is none."""
+    """Read an element again that was returned before; return False if there is none."""
     while True:
         try:
             next(output)
@@ -384,5 +384,5 @@ def _moves_past_element(output: DatasetIterator[Any]) -> bool:
         except Exception as error:
             if is_interruption(error):
                 raise
-            continue  # It was raised before, too.
+            continue  # The same error was raised before the interruption, too.
         return True

@@ -1,4 +1,4 @@
-"""The seed of a random transformation that was given none."""
+"""The default seed of random transformations, and checks of seeds."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ def checked_seed(seed: Any) -> Any:
 
 
 def checked_base_seed(seed: Any) -> Any:
-    """Return the seed that `ds.seed` was given, or raise; None means no seed."""
+    """Check the argument of `ds.seed`, and return it; None means no seed."""
     if isinstance(seed, str):  # A ValueError, as in numpy and therefore in Grain.
         raise ValueError(f"`seed` has to be a whole number, but got {seed!r}.")
     return None if seed is None else checked_seed(seed)

@@ -36,9 +36,10 @@ class DataLoaderIterator:
     """A position in a DataLoader that moves with `next`, and can be saved and restored.
 
     Args:
-        data_loader: Where the elements come from.
-        state: Where to start, as `json.loads` of what `get_state` returned; None for the start.
-        validate_state: Whether the state has to be of a loader with the same sampler and source.
+        data_loader: The DataLoader to read from.
+        state: The position to start at, as `json.loads` of what `get_state` returned; None for the
+            beginning.
+        validate_state: Whether the state has to be from a loader with the same sampler and source.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class DataLoaderIterator:
             "metrics",
             None,
         )
-        if metrics:  # Only where they were asked for.
+        if metrics:  # Only if the user has enabled them.
             from wholegrain._observe.prometheus import LOADER_GET_NEXT
 
             metrics.append(LOADER_GET_NEXT)
@@ -71,23 +72,23 @@ class DataLoaderIterator:
             raise
 
     def start_prefetch(self) -> None:
-        """Start reading, or the workers, before the first element is asked for."""
+        """Start reading, or the workers, before the first element is requested."""
         self._iterator.start_prefetch()
 
     @property
     def opened_from(self) -> Any:
-        """The pipeline that the DataLoader stands for."""
+        """The pipeline that the DataLoader has built."""
         return self._data_loader._dataset  # noqa: SLF001
 
     def set_worker_count(self, count: int | None) -> None:
-        """Have that many workers from now on; None to let their number be found out again.
+        """Set the number of workers from now on; None chooses it automatically again.
 
-        Needs `worker_count="auto"`. The elements, their order and the states stay what they are.
+        Needs `worker_count="auto"`. The elements, their order and the states do not change.
         """
         set_worker_count(self._iterator, count)
 
     def report(self) -> Report:
-        """Say what is slow in this pipeline, and why; see `DatasetIterator.report`."""
+        """Report what is slow in this pipeline, and why; see `DatasetIterator.report`."""
         return self._iterator.report()
 
     def close(self) -> None:
@@ -103,7 +104,7 @@ class DataLoaderIterator:
     # States.
 
     def get_state(self) -> bytes:
-        """Return the position, as of the last element that was handed out."""
+        """Return the position after the last element that `next` returned."""
         return self._state_text().encode()
 
     def set_state(self, state: bytes | bytearray | str | dict[str, Any]) -> None:
@@ -120,23 +121,23 @@ class DataLoaderIterator:
 
     @property
     def _workers(self) -> int:
-        """How many workers the order and the states depend on."""
+        """The number of workers that the order and the states depend on."""
         workers = self._data_loader.multiprocessing_options.num_workers
         return 0 if workers == "auto" else workers
 
     def _as_last_seen(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Say the same by the sampler index that each worker saw last."""
+        """Return the same position as the sampler index that each worker saw last."""
         options = self._data_loader._shard_options  # noqa: SLF001
         count, workers = options.shard_count, self._workers
         if workers:
-            places = [worker["next_index"] for worker in state["iterators_in_use_states"]]
+            positions = [worker["next_index"] for worker in state["iterators_in_use_states"]]
             last_worker = state["next_index_in_cycle"] - 1
         else:
-            places, last_worker = [state["next_index"]], -1
-        stride = len(places) * count
+            positions, last_worker = [state["next_index"]], -1
+        stride = len(positions) * count
         seen = {
-            str(worker): (place - 1) * stride + worker * count + options.shard_index
-            for worker, place in enumerate(places)
+            str(worker): (position - 1) * stride + worker * count + options.shard_index
+            for worker, position in enumerate(positions)
         }
         return {
             "version": _VERSION,
@@ -147,7 +148,7 @@ class DataLoaderIterator:
 
     @functools.cached_property
     def _names(self) -> dict[str, Any]:
-        """The end of a state, which is always the same: what it is a state of."""
+        """The constant end of a state: which loader it belongs to."""
         loader = self._data_loader
         return {
             "worker_count": self._workers,
@@ -156,7 +157,7 @@ class DataLoaderIterator:
         }
 
     def _validate(self, state: Any) -> None:
-        """Raise unless the state is one of this loader's."""
+        """Raise unless the state belongs to this loader."""
         loader = self._data_loader
         if not isinstance(state, dict):
             raise WrongStateError(
@@ -185,7 +186,7 @@ class DataLoaderIterator:
         naming.check_same("data_source", part_of(state, "data_source", self), own)
 
     def _check_kind(self, state: dict[str, Any]) -> None:
-        """Raise if the state is one of another kind of iterator."""
+        """Raise if the state belongs to another kind of iterator."""
         of_loader = "last_seen_indices" in state or "worker_count" in state
         if not self._data_loader.has_flat_map:
             if not of_loader:
@@ -204,33 +205,33 @@ class DataLoaderIterator:
             )
 
     def _go_to(self, state: dict[str, Any]) -> None:
-        # An interruption after the iterator has moved would not be known to it.
+        # Do nothing after this: the iterator could not undo its move after an interruption here.
         self._iterator.set_state(self._of_dataset(state))
 
     def _of_dataset(self, state: dict[str, Any]) -> State:
         """Return the same position as a state of the dataset's iterator."""
         if self._data_loader.has_flat_map:
             return state
-        places = self._places(state)
+        positions = self._positions(state)
         workers = self._workers
         last_worker = index_of(state, "last_worker_index", self)
-        if not -1 <= last_worker < len(places):
+        if not -1 <= last_worker < len(positions):
             raise wrong_state(
-                self, f"worker {shortened(last_worker)} was the last of {len(places)} workers"
+                self, f"worker {shortened(last_worker)} was the last of {len(positions)} workers"
             )
-        if len(places) == max(1, workers):
-            next_worker = (last_worker + 1) % len(places)
+        if len(positions) == max(1, workers):
+            next_worker = (last_worker + 1) % len(positions)
         else:
-            # As many elements read in all, by another number of workers.
-            read = sum(places)
+            # The same number of elements in all, distributed over another number of workers.
+            read = sum(positions)
             next_worker = read % max(1, workers)
-            places = counts_in_turn(read, max(1, workers))
+            positions = counts_in_turn(read, max(1, workers))
         if not workers:
-            return {"next_index": places[0]}
-        return in_turn([{"next_index": place} for place in places], next_worker)
+            return {"next_index": positions[0]}
+        return in_turn([{"next_index": position} for position in positions], next_worker)
 
-    def _places(self, state: dict[str, Any]) -> list[int]:
-        """Return how many places each worker of a state has read."""
+    def _positions(self, state: dict[str, Any]) -> list[int]:
+        """Return how many elements each worker of a state has read."""
         options = self._data_loader._shard_options  # noqa: SLF001
         count, index = options.shard_count, options.shard_index
         workers = max(1, number_of(state, "worker_count", self))
@@ -238,23 +239,23 @@ class DataLoaderIterator:
         if any(str(worker) not in seen for worker in range(workers)):
             raise wrong_state(
                 self,
-                f"it was taken with worker_count={state['worker_count']}, but does not say where"
-                f" all of those stand: {shortened(seen)}",
+                f"it was taken with worker_count={state['worker_count']}, but it lacks the position"
+                f" of some of these workers: {shortened(seen)}",
             )
         stride = workers * count
-        places = []
+        positions = []
         for worker in range(workers):
             first = index + worker * count
-            place, rest = divmod(index_of(seen, str(worker), self) + stride - first, stride)
+            position, rest = divmod(index_of(seen, str(worker), self) + stride - first, stride)
             if rest:
                 raise wrong_state(
                     self,
                     f"worker {worker} cannot have seen the record at {seen[str(worker)]}: with"
-                    f" worker_count={workers} and {options} its first is {first}, and then every"
-                    f" {stride}th",
+                    f" worker_count={workers} and {options} it sees record {first}, and then every"
+                    f" {stride}th one",
                 )
-            places.append(place)
-        return places
+            positions.append(position)
+        return positions
 
     async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Take the state now, and return a coroutine that writes it into `directory`."""
@@ -272,7 +273,7 @@ class DataLoaderIterator:
 
 
 def _decoded(state: bytes | bytearray | str | dict[str, Any]) -> Any:
-    """Return what the text of a state says."""
+    """Return the content of the text of a state."""
     if isinstance(state, dict):
         return state
     expected = "A DataLoader's state is the text that `get_state` returned, in JSON"

@@ -1,1 +1,1 @@
-"""Positions as data: how states look, how they are counted, shared out, described and saved."""
+"""Positions as data: their format, counting, splitting over workers, description and files."""

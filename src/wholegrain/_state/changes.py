@@ -1,4 +1,4 @@
-"""What has changed between the pipeline of a checkpoint and the one it is restored into."""
+"""Compares the pipeline that wrote a checkpoint with the one that restores it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Changes:
     """Sentences, one for each change.
 
     Attributes:
-        breaking: After these, the saved position means something else.
-        harmless: After these it means the same, though elements may be others.
+        breaking: Changes that give the saved position another meaning.
+        harmless: Changes after which the position means the same, though elements may differ.
     """
 
     breaking: list[str] = dataclasses.field(default_factory=list)
@@ -23,7 +23,7 @@ class Changes:
 
 
 def compare(saved: Described, own: Described) -> Changes:
-    """Compare two fingerprints: that of a checkpoint, and that of the pipeline here."""
+    """Compare two fingerprints: the checkpoint's, and the current pipeline's."""
     changes = Changes()
     _compare_stages(saved["stages"], own["stages"], "", False, changes)
     return changes
@@ -32,8 +32,8 @@ def compare(saved: Described, own: Described) -> Changes:
 def _compare_stages(
     saved: list[Described], own: list[Described], where: str, reread: bool, changes: Changes
 ) -> None:
-    """Compare the stages of two pipelines, whose elements are read again if `reread`."""
-    # Stages without a position of their own may stand anywhere between the others.
+    """Compare the stages of two pipelines. `reread`: a stage downstream reads elements again."""
+    # Stages without a position of their own may move between the others.
     for with_position in (True, False):
         old = _Marked.all_of(saved, with_position, where, reread)
         new = _Marked.all_of(own, with_position, where, reread)
@@ -46,14 +46,14 @@ def _compare_stages(
                     _compare_settings(before, after, changes)
                 continue
             for gone in old[i:j]:
-                gone.change_of_kind(changes).append(f"{gone.label} was there, and is not here")
+                gone.change_of_kind(changes).append(f"{gone.label} was removed")
             for added in new[k:m]:
                 added.change_of_kind(changes).append(f"{added.label} is new")
 
 
 @dataclasses.dataclass
 class _Marked:
-    """A stage, and what the stages behind it mean for it."""
+    """A stage, and whether a stage downstream reads its elements again."""
 
     described: Described
     label: str
@@ -77,14 +77,14 @@ class _Marked:
         return name
 
     def change_of_kind(self, changes: Changes) -> list[str]:
-        """Return where to note that this stage comes or goes."""
+        """Return the list for a note that this stage was added or removed."""
         position = self.described.get("position")
         if position == "parent" or (position == "regrouped" and not self.reread):
             return changes.harmless
         return changes.breaking
 
     def change_of_setting(self, changes: Changes) -> list[str]:
-        """Return where to note that a fixed setting of this stage changes."""
+        """Return the list for a note that a fixed setting of this stage changed."""
         if self.described.get("position") == "regrouped" and not self.reread:
             return changes.harmless
         return changes.breaking
@@ -93,7 +93,7 @@ class _Marked:
 def _compare_settings(saved: _Marked, own: _Marked, changes: Changes) -> None:
     for kind, where in (("fixed", own.change_of_setting(changes)), ("free", changes.harmless)):
         before, after = saved.described.get(kind, {}), own.described.get(kind, {})
-        # What only one of two releases writes down cannot be compared.
+        # A setting that only one of two releases records cannot be compared.
         where += [
             f"{own.label} has {name}={_show(after[name])}, and had {_show(before[name])}"
             for name in before
@@ -110,9 +110,9 @@ def _compare_inputs(saved: _Marked, own: _Marked, changes: Changes) -> None:
         if isinstance(old, list) and isinstance(new, list):
             _compare_stages(old, new, f"{own.label} input {name}, ", reread, changes)
         elif old is None or new is None:
-            # By name, inputs may be added and removed.
+            # Inputs with names may be added and removed.
             is_number = str(name).isdigit() or name in ("count", "others", "datasets")
-            what = "was there, and is not here" if new is None else "is new"
+            what = "was removed" if new is None else "is new"
             where = changes.breaking if is_number else changes.harmless
             where.append(f"{own.label} input {name} {what}")
         elif old != new:

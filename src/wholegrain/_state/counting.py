@@ -1,9 +1,10 @@
 """Positions that follow from a number of elements, without reading any of them.
 
-There are two kinds. Where every element read gives one element (`is_one_to_one`), how many were
-read says everything, whatever the number of workers: `workers` shares such states out. And there
-are pipelines without workers in which the state a number of elements further on is a matter of
-arithmetic (`CountedStates`): those, and batches of them, limits, and what counts its elements.
+There are two kinds of such pipelines. In a one-to-one pipeline (`is_one_to_one`) every element read
+yields one element, so the number of elements read is the whole state, with any number of workers:
+`workers` splits such states. In others, the state after a number of elements can be computed
+(`CountedStates`). These have no workers; they may also contain batches, limits, and stages that
+count their elements.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from wholegrain._core.types import State
 
 
 class CountingRule(NamedTuple):
-    """What one stage does to positions, in the class attribute `counting`.
+    """The effect of one stage on positions, in the class attribute `counting`.
 
-    It may be a property, which is None where an instance has no such rule. Subclasses do not
-    inherit it, because they may do something else.
+    It may be a property, which returns None for instances without such a rule. Subclasses do not
+    inherit it, because they may behave differently.
 
     Args:
         size: How many of the parent's elements make one.
-        drop_remainder: Whether fewer of them, at the end, make none.
-        counter: Under which name its state counts its elements, beside that of the parent.
-        limit: How many elements there are at most.
+        drop_remainder: Whether a smaller number of them at the end is dropped.
+        counter: The key under which its state counts its elements, next to the parent's state.
+        limit: The maximum number of elements.
     """
 
     size: int = 1
@@ -37,7 +38,7 @@ _DRAWS = CountingRule(counter="index_for_rng")
 
 
 def is_one_to_one(dataset: Any) -> bool:
-    """Whether every position read gives one element, so that their count is the whole state."""
+    """Whether every position read yields one element, so that their count is the whole state."""
     while not _is_bridge(dataset):
         if _own_rule(dataset) not in (_SAME, _DRAWS):
             return False
@@ -50,13 +51,13 @@ class UncountableError(ValueError):
 
 
 class CountedStates:
-    """The states of a pipeline, by arithmetic.
+    """Computes the states of a pipeline.
 
     Args:
         dataset: The pipeline, without workers.
 
     Raises:
-        UncountableError: If some stage makes that impossible.
+        UncountableError: If a stage makes that impossible.
     """
 
     def __init__(self, dataset: Any) -> None:
@@ -66,8 +67,8 @@ class CountedStates:
             dataset = dataset.parents[0]
         if not dataset.gives_all:
             raise UncountableError(
-                "some elements are missing after `filter` or a flat map on a MapDataset, and how"
-                " many is not known before they are read"
+                "some elements are missing after `filter` or a flat map on a MapDataset, and their"
+                " number is not known before they are read"
             )
         self._rules = tuple(rules)
         self._length = len(dataset.parents[0])
@@ -88,11 +89,11 @@ class CountedStates:
         return left
 
     def after(self, state: State, count: int) -> State:
-        """Return the state that many elements after `state`; there have to be so many."""
+        """Return the state `count` elements after `state`. At least that many have to follow."""
         return self._after(state, count, 0, ended=False)
 
     def _after(self, state: State, count: int, depth: int, ended: bool) -> State:
-        # `ended`: one element more was asked for, and there was none.
+        # `ended`: one more element was requested, and the end was found.
         if depth == len(self._rules):
             index = int(state["next_index"])
             return {"next_index": max(index, self._length) if ended else index + count}
@@ -100,7 +101,7 @@ class CountedStates:
         parent = state if rule.counter is None else state["parent"]
         count_below = count
         if rule.limit is not None and rule.counter is not None:
-            # After as many as there may be it asks for no more.
+            # A stage that has reached its limit does not read from its parent again.
             ended = ended and int(state[rule.counter]) + count < rule.limit
         if rule.size > 1:
             left = self._left(parent, depth + 1)
@@ -113,7 +114,7 @@ class CountedStates:
 
 
 def read_until(state: State) -> int:
-    """Return how far the MapDataset is read when the pipeline has `state`."""
+    """Return the next index of the MapDataset when the pipeline has `state`."""
     while "parent" in state:
         state = state["parent"]
     return int(state["next_index"])
@@ -123,18 +124,18 @@ def _rule_of(dataset: Any) -> CountingRule:
     rule = _own_rule(dataset)
     if rule is None:
         raise UncountableError(
-            f"behind {dataset}, where an element comes from is not known before those in front of"
-            " it are read"
+            f"after {dataset}, an element cannot be located before the elements that precede it are"
+            " read"
         )
     return rule
 
 
 def _own_rule(dataset: Any) -> CountingRule | None:
-    # Of the class itself: what a subclass does may be something else.
+    # Only of the class itself, because a subclass may behave differently.
     rule = dataset.counting if "counting" in vars(type(dataset)) else None
     return rule if isinstance(rule, CountingRule) else None
 
 
 def _is_bridge(dataset: Any) -> bool:
-    """Whether a dataset reads a MapDataset in order: a position there is an index."""
+    """Whether a dataset reads a MapDataset in order, so that its position is an index."""
     return getattr(type(dataset), "is_bridge", False) is True

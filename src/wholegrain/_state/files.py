@@ -1,8 +1,8 @@
 """Checkpoint files: one writer and one reader, for `save` and `load` and for Orbax's handler.
 
 Each process writes `process_<index>-of-<count>.json` with its state and `pipeline_...json` with a
-description of its pipeline; an iterator whose datasets can be dealt out anew also writes
-`shard_state_<number>.json` for each of them. The names, but for the description, are Grain's.
+description of its pipeline. An iterator whose datasets can be redistributed also writes
+`shard_state_<number>.json` for each dataset. All names except that of the description are Grain's.
 """
 
 import collections
@@ -27,7 +27,7 @@ _SHARD_FILE = re.compile(r"shard_state_(\d+)\.json$")
 
 _BARRIER_TIMEOUT_S = 600
 
-# How often a path was written: names of barriers are used once.
+# How often each path was written: the name of a barrier can be used only once.
 _times_written: collections.Counter[str] = collections.Counter()
 
 
@@ -35,14 +35,14 @@ _times_written: collections.Counter[str] = collections.Counter()
 
 
 def save(iterator: Any, directory: Any) -> None:
-    """Write the state of an iterator into `directory`, which exists."""
+    """Write the state of an iterator into an existing directory."""
     _write_all(_as_path(directory), _files_of(iterator))
 
 
 def save_later(iterator: Any, directory: Any) -> Coroutine[Any, Any, None]:
-    """Take the state now, and return a coroutine that writes it when `directory` was made.
+    """Take the state now, and return a coroutine that writes it once `directory` exists.
 
-    This is how Orbax's newer interface asks for it.
+    Orbax's newer interface calls this.
     """
     return _write_when_made(_files_of(iterator), directory, _others_to_wait_for())
 
@@ -50,7 +50,7 @@ def save_later(iterator: Any, directory: Any) -> Coroutine[Any, Any, None]:
 async def _write_when_made(
     files: Mapping[str, str], directory: Any, wait_for_others: Callable[[Any], None] | None
 ) -> None:
-    import asyncio  # Takes long to import, and few need it.
+    import asyncio  # Slow to import and rarely needed.
 
     path = await directory.await_creation()
 
@@ -90,7 +90,7 @@ def _encode(value: Any) -> Any:
 
 
 def _own_name(kind: str = "process") -> str:
-    """Return the name of a file of this process."""
+    """Return the name of this process's file."""
     index, count = jax_process()
     return f"{kind}_{index}-of-{count}.json"
 
@@ -100,9 +100,9 @@ def _has_shards(iterator: Any) -> bool:
 
 
 def _write_all(directory: Any, files: Mapping[str, str]) -> None:
-    """Write files so that each is there whole, or the one of before, whatever happens meanwhile."""
+    """Write each file atomically: after a crash it has either its old or its new content."""
     if not isinstance(directory, Path):
-        # Orbax's: it moves the directory to its place when all is written.
+        # Orbax's own path: Orbax renames the directory when everything is written.
         for name, text in files.items():
             (directory / name).write_text(text)
         return
@@ -112,7 +112,7 @@ def _write_all(directory: Any, files: Mapping[str, str]) -> None:
             with open(part, "w", encoding="utf-8") as file:
                 file.write(files[path.name])
                 file.flush()
-                os.fsync(file.fileno())  # Before the name stands for it, also after a power cut.
+                os.fsync(file.fileno())  # Before the rename, so that it survives a power failure.
         for part, path in parts.items():
             part.replace(path)
     except BaseException as error:
@@ -126,7 +126,7 @@ def _write_all(directory: Any, files: Mapping[str, str]) -> None:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Have the names in a directory written, where the file system can."""
+    """Write the directory's entries to disk, if the file system supports that."""
     with contextlib.suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY)
         try:
@@ -138,11 +138,11 @@ def _sync_directory(directory: Path) -> None:
 def _others_to_wait_for() -> Callable[[Any], None] | None:
     """Return a function that waits until all processes have called it with the same path.
 
-    Orbax's newer interface moves a checkpoint to its place when the first process has written:
-    what the others write later would be lost. So those who write wait for each other. All
-    processes of the job take part, because Orbax does not say in public whether fewer save.
+    Orbax's newer interface finalizes a checkpoint when the first process has written, and files
+    that other processes write later would be lost. So the writers wait for each other at a barrier.
+    All processes of the job take part, because Orbax has no public way to ask whether fewer save.
 
-    None if there is nobody to wait for.
+    Return None if there are no other processes.
     """
     if jax_process()[1] == 1 or "orbax.checkpoint" not in sys.modules:
         return None
@@ -155,8 +155,8 @@ def _others_to_wait_for() -> Callable[[Any], None] | None:
     except (ImportError, AttributeError) as error:
         raise RuntimeError(
             "The iterators of several processes cannot be saved together: this release of Orbax"
-            " lacks `multihost.get_barrier_sync_fn`, by which processes wait until all have"
-            " written. Save them by `CheckpointManager` with `CheckpointSave`, or install another"
+            " lacks `multihost.get_barrier_sync_fn`, with which processes wait until all have"
+            " written. Save them with `CheckpointManager` and `CheckpointSave`, or install another"
             " release of Orbax."
         ) from error
 
@@ -172,13 +172,13 @@ def _others_to_wait_for() -> Callable[[Any], None] | None:
 
 
 def restore(iterator: Any, directory: Any) -> None:
-    """Bring an iterator to the state in `directory`, which may be that of other processes."""
+    """Restore an iterator from `directory`, which other processes may have written."""
     _read(iterator, _as_path(directory))()
     iterator.start_prefetch()
 
 
 async def restore_later(iterator: Any, directory: Any) -> None:
-    """Do the same when it is awaited, and read the files in a thread."""
+    """Do the same when awaited, and read the files in a thread."""
     import asyncio
 
     go_there = await asyncio.to_thread(_read, iterator, _as_path(directory))
@@ -187,7 +187,7 @@ async def restore_later(iterator: Any, directory: Any) -> None:
 
 
 def _read(iterator: Any, directory: Any) -> Callable[[], None]:
-    """Read what restores an iterator, and return a function that does."""
+    """Read the files for an iterator, and return a function that restores it."""
     shards = _shard_states(directory, iterator)
     state = _read_json(_own_file(directory, iterator)) if shards is None else None
     check_pipeline(iterator, directory, _pipeline_file_in(directory, iterator))
@@ -199,7 +199,7 @@ def _read(iterator: Any, directory: Any) -> Callable[[], None]:
 def _as_path(directory: Any) -> Any:
     """Return a directory as a path with `/`, `write_text` and `read_text`."""
     if hasattr(directory, "write_text"):
-        return directory  # Orbax's own, which may be in a store.
+        return directory  # Orbax's own path, which may be in a remote store.
     if isinstance(directory, (str, os.PathLike)):
         return Path(directory)
     raise TypeError(f"`directory` has to be a path, but got {directory!r}.")
@@ -236,15 +236,18 @@ def _own_file(directory: Any, item: Any) -> Any:
 
 
 def _missing_file(file: Any, directory: Any) -> ValueError:
-    """Return the error for a process whose state is not there."""
+    """Return the error for a process whose state file is missing."""
     states = [name for name in _names_in(directory) if _PROCESS_FILE.match(name)]
     index, count = jax_process()
     if not states:
-        found = "There is no iterator state in that directory: is it the item of another name?"
+        found = (
+            "There is no iterator state in that directory. If it was saved as one item of several,"
+            " restore the item under the name it was saved with."
+        )
     elif all(name.endswith(f"-of-{count}.json") for name in states):
         found = (
-            f"There are {', '.join(states)}, but process {index} of {count} has not written there:"
-            " was it stopped before, or does it see another disk? Restore another checkpoint, or"
+            f"There are {', '.join(states)}, but process {index} of {count} has not written there."
+            " It may have been stopped, or it may see another disk. Restore another checkpoint, or"
             " make the file available to this process."
         )
     else:
@@ -257,7 +260,7 @@ def _missing_file(file: Any, directory: Any) -> ValueError:
 
 
 def _shard_states(directory: Any, item: Any) -> Mapping[int, Any] | None:
-    """Return the states of single datasets, where they were dealt out to other processes."""
+    """Return the states of this process's datasets if other processes wrote them, else None."""
     if not _has_shards(item):
         return None
     names = _names_in(directory)
@@ -266,27 +269,27 @@ def _shard_states(directory: Any, item: Any) -> Mapping[int, Any] | None:
     if _own_name() in names and max(counts) == jax_process()[1]:
         return None
     if not numbers:
-        return None  # Another kind of iterator was saved here, if any.
+        return None  # Another kind of iterator was saved here, or none.
     options = item.shard_options
     shards: dict[int, Any] = {}
     for number in range(options.shard_index, max(numbers) + 1, options.shard_count):
         file = directory / f"shard_state_{number}.json"
         if number not in numbers:
             raise ValueError(
-                f"File {file} does not exist, though there are states of {len(numbers)} datasets in"
-                f" that directory, up to number {max(numbers)}. Did a process not finish writing?"
+                f"File {file} does not exist, though that directory has states of {len(numbers)}"
+                f" datasets, up to number {max(numbers)}. Did a process not finish writing?"
             )
         shards[number] = _read_json(file)
     return shards
 
 
 def _pipeline_file_in(directory: Any, iterator: Any) -> Any:
-    """Return the file that describes the pipeline that wrote a checkpoint; None without one."""
+    """Return the file that describes the pipeline of a checkpoint; None if there is none."""
     file = directory / _own_name("pipeline")
     if file.exists():
         return file
     if hasattr(iterator, "shard_options"):
-        # An elastic one describes the pipeline of all processes, however many there were.
+        # An elastic iterator writes the same description for any number of processes.
         found = (name for name in _names_in(directory) if _PIPELINE_FILE.match(name))
         return next((directory / name for name in found), None)
     return None
@@ -297,7 +300,7 @@ def _set_state(item: Any, state: Any, directory: Any) -> None:
     of_loader = isinstance(state, dict) and "last_seen_indices" in state
     if of_loader and not is_loader:
         raise ValueError(
-            f"The state in {directory} is that of a DataLoader's iterator, but it was to be"
-            f" restored into {type(item).__name__}, an iterator of a dataset."
+            f"The state in {directory} belongs to a DataLoader's iterator, but it was restored into"
+            f" {type(item).__name__}, an iterator of a dataset."
         )
     item.set_state(json.dumps(state).encode() if is_loader else state)

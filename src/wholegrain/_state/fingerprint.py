@@ -1,4 +1,4 @@
-"""What a pipeline is made of, in JSON: so that a checkpoint can tell what has changed since."""
+"""Describes a pipeline in JSON, so that a checkpoint can detect what has changed since."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wholegrain._state.spec import CheckpointSpec
 
 VERSION = 1
 
-# A fingerprint stays small: what is longer is told apart by a hash.
+# A fingerprint stays small: longer values are replaced by a hash.
 _MANY = 16
 _LONG_TEXT = 400
 
@@ -29,23 +29,23 @@ _CONTAINERS = (list, tuple, dict, set, frozenset, str, bytes, bytearray, np.ndar
 def fingerprint(pipeline: Any) -> dict[str, Any]:
     """Describe a pipeline: its stages from source to output, and their settings.
 
-    It holds what tells whether two pipelines have the same elements in the same order, as far as
-    that can be told without reading them: kinds of stages, seeds, sizes, lengths, how sources
-    represent themselves, and the names of functions. It holds no data.
+    It contains what determines whether two pipelines have the same elements in the same order, as
+    far as that is known without reading them: the kinds of stages, seeds, sizes, lengths, the
+    `repr` of sources, and the names of functions. It contains no data.
 
     Args:
         pipeline: A dataset, a DataLoader, or an iterator of one.
 
     Returns:
-        A dict for JSON. Under `"stages"` are the stages; one that reads from several has them
-        under `"inputs"`.
+        A dict for JSON. It has the stages under `"stages"`; a stage that reads from several
+        datasets has them under `"inputs"`.
 
     Example:
         >>> fingerprint(MapDataset.range(10).shuffle(seed=1))["stages"][1]
         {'stage': 'ShuffleMapDataset', 'fixed': {'seed': 1, 'length': 10}}
     """
     dataset = getattr(pipeline, "opened_from", pipeline)
-    dataset = getattr(dataset, "_dataset", dataset)  # A DataLoader's.
+    dataset = getattr(dataset, "_dataset", dataset)  # The dataset of a DataLoader.
     return {"version": VERSION, "stages": _stages(dataset)}
 
 
@@ -62,7 +62,7 @@ def _stages(dataset: Any) -> list[dict[str, Any]]:
 def _described(dataset: Any) -> tuple[dict[str, Any], Sequence[Any]]:
     """Return the description of one stage, and the datasets that it reads from."""
     declared = getattr(dataset, "checkpoint", None)
-    # A dataset of the user's may mean something else by that name.
+    # A user's dataset may use that name for something else.
     stage = declared if isinstance(declared, CheckpointSpec) else CheckpointSpec()
     parents = tuple(getattr(dataset, "parents", ()))
     described: dict[str, Any] = {"stage": stage.name or type(dataset).__name__}
@@ -89,7 +89,7 @@ def _described(dataset: Any) -> tuple[dict[str, Any], Sequence[Any]]:
 
 def _inputs(datasets: Sequence[Any], names: Sequence[str] | None) -> dict[str, Any]:
     if not isinstance(datasets, (list, tuple)):
-        return {"count": len(datasets)}  # To look at all of them might open files.
+        return {"count": len(datasets)}  # Describing all of them might open files.
     keys = [str(number) for number in range(len(datasets))] if names is None else list(names)
     pipelines: list[Any] = [_stages(dataset) for dataset in datasets]
     inputs: dict[str, Any] = dict(zip(keys[:_MANY], pipelines[:_MANY], strict=True))
@@ -99,7 +99,7 @@ def _inputs(datasets: Sequence[Any], names: Sequence[str] | None) -> dict[str, A
 
 
 def _source_settings(dataset: Any) -> dict[str, Any]:
-    """Return what tells one source from another, whoever wrote it."""
+    """Return what distinguishes a source from others, including sources of users."""
     settings: dict[str, Any] = {}
     if hasattr(type(dataset), "__len__"):
         settings["length"] = _length(dataset)
@@ -111,7 +111,7 @@ def _source_settings(dataset: Any) -> dict[str, Any]:
 def _length(dataset: Any) -> int | None:
     try:
         return len(dataset)
-    except TypeError:  # An endless source.
+    except TypeError:  # An infinite source.
         return None
 
 
@@ -130,14 +130,14 @@ def _attribute(dataset: Any, name: str) -> Any:
     value = dataset
     for part in name.split("."):
         public = getattr(value, part, None)
-        # Many settings have the name of a method: `seed`, `slice`.
+        # Many settings share their name with a method, such as `seed` and `slice`.
         is_setting = public is not None and not isinstance(public, types.MethodType)
         value = public if is_setting else getattr(value, f"_{part}", None)
     return value
 
 
 def _plain(value: Any) -> Any:
-    """Return a setting as JSON has it."""
+    """Return a setting as a JSON value."""
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -158,7 +158,7 @@ def _plain(value: Any) -> Any:
 
 
 def identity(value: Any) -> str:
-    """Return what a source or a function is called: in every run the same, and without data."""
+    """Return the name of a source or function: the same in every run, and without data."""
     if isinstance(value, functools.partial):
         return f"partial({identity(value.func)})"
     name = getattr(value, "__qualname__", None)
@@ -169,12 +169,12 @@ def identity(value: Any) -> str:
     kind: Any = type(value)
     plain_repr = getattr(kind, "_plain_repr", None)
     if plain_repr is not None:
-        return _short(plain_repr(value))  # Names of stages do not count.
+        return _short(plain_repr(value))  # Without the names that users give to stages.
     return _short(repr(value)) if _represents_itself(value) else kind.__qualname__
 
 
 def _represents_itself(value: Any) -> bool:
-    """Whether a class has a representation of its own, other than its address or its data."""
+    """Whether a class defines a `repr` that shows neither its address nor its data."""
     kind: Any = type(value)
     if kind.__repr__ is object.__repr__:
         return False
@@ -182,7 +182,7 @@ def _represents_itself(value: Any) -> bool:
 
 
 def _short(text: str) -> str:
-    # The class of shard options says where index and count came from; they are what counts.
+    # Subclasses of ShardOptions differ only in where index and count came from.
     text = _SHARD_OPTIONS.sub("ShardOptions(", _ADDRESS.sub("", text))
     if len(text) <= _LONG_TEXT:
         return text

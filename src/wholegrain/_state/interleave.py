@@ -1,4 +1,4 @@
-"""The state of datasets that are read in turn: how it is made, and how it is checked."""
+"""The state of interleaved datasets: how it is built, and how it is checked."""
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,14 +29,14 @@ def interleave_state(
     """Return a state with Grain's keys.
 
     Args:
-        next_slot: Whose turn it is.
+        next_slot: The slot that is read next.
         next_dataset: The next dataset to open.
-        numbers: Which dataset each slot has, or had last.
-        states: The state of each.
-        exhausted: For each, 1 if it has ended and no other takes its place.
-        future_states: Where datasets that are still to be opened start.
-        ended_datasets: Those which are not to be opened. Grain does not have it, so it is left
-            out where there are none.
+        numbers: The dataset that each slot holds, or held last.
+        states: The state of each slot's dataset.
+        exhausted: For each slot, 1 if its dataset has ended and no other follows.
+        future_states: The states at which datasets start that are not open yet.
+        ended_datasets: Datasets that have ended before they were opened here. Grain has no such
+            key, so it is left out if there are none.
     """
     state: State = {
         "next_index_in_cycle": next_slot,
@@ -52,7 +52,7 @@ def interleave_state(
 
 
 class Cycle(NamedTuple):
-    """What a state says, in Python's own numbers."""
+    """The content of a state, with Python's own integers."""
 
     next_slot: int
     next_dataset: int
@@ -65,7 +65,7 @@ class Cycle(NamedTuple):
 
 
 def parsed(state: Any) -> Cycle:
-    """Return what a state says that `checked` has accepted."""
+    """Return the content of a state that `checked` has accepted."""
     numbers = [operator.index(number) for number in state["iterators_in_use_indices"]]
     states, ended = state["iterators_in_use_states"], state["exhausted"]
     future_states = state.get("future_states", {}).items()
@@ -96,7 +96,7 @@ def states_of_datasets(state: State, num_datasets: int) -> list[State]:
 
 
 def state_from_datasets(datasets: Sequence[Mapping[str, Any]], cycle_length: int) -> State:
-    """Return the state in which each dataset has the given state: the other way round."""
+    """Return the state in which each dataset has the given state: `states_of_datasets` inverted."""
     active = [number for number, dataset in enumerate(datasets) if not dataset["exhausted"]]
     ended = [number for number, dataset in enumerate(datasets) if dataset["exhausted"]]
     in_cycle, later = active[:cycle_length], active[cycle_length:]
@@ -115,13 +115,13 @@ def state_from_datasets(datasets: Sequence[Mapping[str, Any]], cycle_length: int
 def checked(
     state: Any, owner: object, num_datasets: int, cycle_length: int
 ) -> tuple[Sequence[int], Sequence[Any]]:
-    """Return the datasets in use and their states, if all is right.
+    """Return the numbers and states of the open datasets; raise if the state is not valid.
 
     Args:
-        state: A state that was given to `owner`.
-        owner: An iterator over several datasets.
-        num_datasets: How many there are.
-        cycle_length: How many of them are read in turn.
+        state: The state to check.
+        owner: The iterator that it was passed to, for messages.
+        num_datasets: The number of datasets.
+        cycle_length: How many of them are open at a time.
     """
     numbers, states, ended = (
         list_of(state, name, owner)
@@ -129,18 +129,18 @@ def checked(
     )
     if len(ended) != cycle_length:
         raise WrongStateError(
-            f"The state is that of {len(ended)} datasets or workers read in turn, but here are"
-            f" {cycle_length}. Restore it with the same number."
+            f"The state was taken with {len(ended)} datasets or workers read in turn, but there are"
+            f" {cycle_length} here. Restore it with the same number."
         )
     if not len(numbers) <= len(states) <= len(ended) or not all(map(is_flag, ended)):
         raise wrong_state(
             owner,
-            f"it has {len(numbers)} datasets with {len(states)} states, and says of those that have"
-            f" ended {shortened(ended)}",
+            f"it has {len(numbers)} datasets with {len(states)} states, and {shortened(ended)} for"
+            " those that have ended",
         )
     later, all_ended = state.get("future_states", {}), state.get("ended_datasets", ())
     if not isinstance(later, Mapping) or not isinstance(all_ended, (list, tuple)):
-        raise wrong_state(owner, f"of datasets that wait it says {shortened((later, all_ended))}")
+        raise wrong_state(owner, f"datasets to open later are {shortened((later, all_ended))}")
     _check_numbers([*numbers, *all_ended, *map(_key_as_number, later)], owner, num_datasets)
     if len(set(numbers)) < len(numbers):
         raise wrong_state(owner, f"it has a dataset twice: {shortened(numbers)}")
@@ -148,7 +148,7 @@ def checked(
     _check_at_most(state, "next_index_in_datasets", num_datasets, owner)
     for slot, slot_state in enumerate(states):
         if (slot < len(numbers)) == (slot_state is None) and not ended[slot]:
-            raise wrong_state(owner, f"dataset {slot} in turn has no state, or is none and has one")
+            raise wrong_state(owner, f"slot {slot} has a dataset or a state, but not both")
     return numbers, states
 
 
@@ -164,5 +164,5 @@ def _check_at_most(state: Any, name: str, most: int, owner: object) -> None:
 
 
 def _key_as_number(key: Any) -> Any:
-    """Return the number of a dataset of which JSON has made a text."""
+    """Return the number of a dataset, which JSON has turned into a string."""
     return int(key) if isinstance(key, str) and key.isdecimal() else key

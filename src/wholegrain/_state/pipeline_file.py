@@ -1,4 +1,4 @@
-"""The description of a pipeline that stands in its checkpoint, and what it is compared with."""
+"""The description of a pipeline in its checkpoint, and the comparison when it is restored."""
 
 import json
 import operator
@@ -18,8 +18,8 @@ def description(iterator: Any) -> str | None:
     try:
         return json.dumps(fingerprint(iterator), indent=2)
     except Exception as error:
-        # A `len` or `repr` of a user's: no reason to lose a checkpoint.
-        logger().warning("The checkpoint goes without a description of its pipeline: %r", error)
+        # A user's `len` or `repr` failed, which is no reason to lose a checkpoint.
+        logger().warning("The checkpoint has no description of its pipeline: %r", error)
         return None
 
 
@@ -27,9 +27,9 @@ def check_pipeline(iterator: Any, directory: Any, file: Any) -> None:
     """Compare an iterator's pipeline with the one that wrote the checkpoint in `directory`.
 
     Args:
-        iterator: What is to be restored.
+        iterator: The iterator to restore.
         directory: The checkpoint.
-        file: The description in it; None if there is none, since Grain wrote it.
+        file: The description in it; None if there is none because Grain wrote the checkpoint.
 
     Raises:
         ValueError: If the saved position has no meaning in the iterator's pipeline.
@@ -53,14 +53,14 @@ def check_pipeline(iterator: Any, directory: Any, file: Any) -> None:
         return
     if changes.breaking:
         raise ValueError(
-            f"The checkpoint in {directory} is of another pipeline: its position has no meaning in"
-            f" this one.{_listed(changes.breaking)}\nRestore it with the pipeline that wrote it,"
-            f" which {file} describes. To go to that position all the same, call"
+            f"The checkpoint in {directory} was written by another pipeline: its position has no"
+            f" meaning in this one.{_listed(changes.breaking)}\nRestore it with the pipeline that"
+            f" wrote it, which {file} describes. To go to that position all the same, call"
             " `wholegrain.config.update('check_pipeline', False)` first."
         )
     if changes.harmless:
         warnings.warn(
-            f"The pipeline is not quite the one that wrote the checkpoint in {directory}. The"
+            f"The pipeline differs from the one that wrote the checkpoint in {directory}. The"
             f" position keeps its meaning.{_listed(changes.harmless)}",
             stacklevel=3,
         )
@@ -69,15 +69,13 @@ def check_pipeline(iterator: Any, directory: Any, file: Any) -> None:
 def _own_description(iterator: Any) -> Any:
     try:
         return fingerprint(iterator)
-    except Exception as error:  # A `len` or `repr` of a user's.
+    except Exception as error:  # A user's `len` or `repr` failed.
         _warn_unchecked(f"it cannot be described ({error!r})")
         return None
 
 
 def _warn_unchecked(reason: str) -> None:
-    warnings.warn(
-        f"Whether the checkpoint belongs to this pipeline was not checked: {reason}.", stacklevel=4
-    )
+    warnings.warn(f"The checkpoint was not checked against this pipeline: {reason}.", stacklevel=4)
 
 
 def _listed(changes: list[str]) -> str:

@@ -1,24 +1,24 @@
-"""What a saved position depends on, as a transformation declares it."""
+"""What a saved position depends on, declared by each transformation."""
 
 from typing import Literal, NamedTuple
 
 
 class CheckpointSpec(NamedTuple):
-    """What a checkpoint has to know of a dataset's class, in the class attribute `checkpoint`.
+    """What a checkpoint needs to know about a dataset's class, in the class attribute `checkpoint`.
 
-    Settings are named as the attributes that hold them, without the underscore.
+    Settings have the names of the attributes that hold them, without the underscore.
 
     Args:
-        name: What the stage is called; by default its class.
-        fixed: Settings without which a position means something else, such as a seed.
+        name: The name of the stage; by default its class.
+        fixed: Settings that determine what a position means, such as a seed.
         free: Settings that may change between saving and restoring.
-        position: Whose position a state holds. "own": the stage's. "parent": the parent's, of
-            which the stage makes one element each; it may come and go. "regrouped": the parent's
-            too, but more or fewer elements are made of those that follow.
-        rereads: Whether a restored iterator reads some of the parent's elements again, and counts
+        position: Whose position a state holds. "own": the stage's. "parent": the parent's, because
+            the stage makes one element from each; it may be added or removed. "regrouped": also
+            the parent's, but the stage makes more or fewer elements from those that follow.
+        rereads: Whether a restored iterator reads some of the parent's elements again, and relies
             on finding the same number of them.
-        inputs: The attribute that holds the datasets that are read, if it is not the parents.
-        names: The attribute that holds names of the inputs, if they have any.
+        inputs: The attribute that holds the datasets that it reads, if they are not the parents.
+        names: The attribute that holds the names of the inputs, if they have any.
     """
 
     name: str | None = None

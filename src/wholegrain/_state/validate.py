@@ -1,4 +1,4 @@
-"""States: small trees of numbers that say where an iterator stands."""
+"""States: small trees of numbers that describe the position of an iterator."""
 
 import operator
 from collections.abc import Mapping, Sequence
@@ -8,8 +8,8 @@ import numpy as np
 
 
 def copy_state(state: Any) -> Any:
-    """Return a state that shares nothing with `state` which could change."""
-    # Most of a state is numbers: they are not worth a call each.
+    """Return a copy that shares nothing mutable with `state`."""
+    # Most values are numbers, so save a call for each of them.
     if type(state) is dict:
         copy = state.copy()
         for key, value in state.items():
@@ -25,10 +25,10 @@ def copy_state(state: Any) -> Any:
 
 
 class WrongStateError(ValueError, KeyError, IndexError, TypeError):
-    """A state is not one of the iterator that it was given to.
+    """A state does not belong to the iterator that it was passed to.
 
-    For programs that know Grain it is what is raised there, too: a KeyError for a missing key, an
-    IndexError for a position outside of the data, a TypeError for what is no number.
+    Programs written for Grain can catch what Grain raises: a KeyError for a missing key, an
+    IndexError for a position outside of the data, a TypeError for a value that is not a number.
     """
 
     def __str__(self) -> str:
@@ -36,11 +36,11 @@ class WrongStateError(ValueError, KeyError, IndexError, TypeError):
 
 
 _LARGEST = 2**62
-"""No position is so large, nor the sum of two of them too large for 64 bits."""
+"""No position is this large; the sum of two such numbers still fits into 64 bits."""
 
 
 def wrong_state(owner: object, problem: str) -> WrongStateError:
-    """Return the error for a state that the iterator `owner` cannot have had."""
+    """Return the error for a state that cannot belong to the iterator `owner`."""
     return WrongStateError(
         f"The state is not one of {_name(owner)}: {problem}. Was it taken from another pipeline, or"
         " changed?"
@@ -48,7 +48,7 @@ def wrong_state(owner: object, problem: str) -> WrongStateError:
 
 
 def check_mapping(state: Any, owner: object) -> Mapping[str, Any]:
-    """Return a state that was given to the iterator `owner`, if it is a dict."""
+    """Return a state that was passed to the iterator `owner`, if it is a dict."""
     if not isinstance(state, Mapping):
         raise WrongStateError(
             f"The state of {_name(owner)} is a dict, but got {shortened(state)}. Was it taken from"
@@ -58,7 +58,7 @@ def check_mapping(state: Any, owner: object) -> Mapping[str, Any]:
 
 
 def part_of(state: Any, key: str, owner: object) -> Any:
-    """Return the value of `key` in a state that was given to the iterator `owner`."""
+    """Return the value of `key` in a state that was passed to the iterator `owner`."""
     if key not in check_mapping(state, owner):
         raise wrong_state(owner, f"it lacks {key!r}, and is {shortened(state)}")
     return state[key]
@@ -74,7 +74,7 @@ def is_whole_number(value: Any) -> bool:
 
 
 def index_of(state: Any, key: str, owner: object) -> int:
-    """Return the whole number that a state has under `key`."""
+    """Return the integer under `key` in a state."""
     value = part_of(state, key, owner)
     if not is_whole_number(value):
         raise wrong_state(owner, f"under {key!r} it has {shortened(value)}, not a whole number")
@@ -82,7 +82,7 @@ def index_of(state: Any, key: str, owner: object) -> int:
 
 
 def number_of(state: Any, key: str, owner: object) -> int:
-    """Return the number that a state has under `key`, if it may be a position."""
+    """Return the number under `key` in a state, if it can be a position."""
     number = index_of(state, key, owner)
     if number < 0:
         raise wrong_state(owner, f"under {key!r} it has {shortened(number)}, a negative number")
@@ -94,7 +94,7 @@ def number_of(state: Any, key: str, owner: object) -> int:
 
 
 def flag_of(state: Any, key: str, owner: object) -> bool:
-    """Return whether a state says yes under `key`."""
+    """Return the truth value under `key` in a state."""
     value = part_of(state, key, owner)
     if not is_flag(value):
         raise wrong_state(owner, f"under {key!r} it has {shortened(value)}, not true or false")
@@ -102,14 +102,14 @@ def flag_of(state: Any, key: str, owner: object) -> bool:
 
 
 def is_flag(value: Any) -> bool:
-    """Whether a state's value says yes or no: some have numbers for that."""
+    """Whether a state's value is a truth value; some states have numbers instead."""
     if isinstance(value, np.bool_):
         return True
     return is_whole_number(value) and operator.index(value) in (0, 1)
 
 
 def list_of(state: Any, key: str, owner: object) -> Sequence[Any]:
-    """Return the list that a state has under `key`."""
+    """Return the list under `key` in a state."""
     value: Any = part_of(state, key, owner)
     if not isinstance(value, (list, tuple)):
         raise wrong_state(owner, f"under {key!r} it has {shortened(value)}, not a list")

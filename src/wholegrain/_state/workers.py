@@ -1,8 +1,8 @@
-"""One position as the positions of workers that take turns, and back.
+"""Converts one position into the positions of workers that take turns, and back.
 
-Worker `w` of `n` makes the elements `w`, `w + n`, `w + 2 * n` and so on. Where every element read
-gives one element (`counting.is_one_to_one`), how many were read says everything: `split` gives the
-state of any number of workers, and `join` that of a pipeline without workers.
+Worker `w` of `n` computes the elements `w`, `w + n`, `w + 2 * n` and so on. If every element read
+yields one element (`counting.is_one_to_one`), the number of elements read is the whole state. Then
+`split` returns the state of any number of workers, and `join` that of a pipeline without workers.
 """
 
 import operator
@@ -15,12 +15,12 @@ from wholegrain._state.validate import is_whole_number
 
 
 def counts_in_turn(count: int, num_workers: int) -> list[int]:
-    """Return how many of the first `count` elements each worker makes."""
+    """Return how many of the first `count` elements each worker computes."""
     return [max(0, -(-(count - worker) // num_workers)) for worker in range(num_workers)]
 
 
 def states_of_workers(state: Any) -> Sequence[Any] | None:
-    """Return the states of the workers in `state`; None if there are none in it."""
+    """Return the states of the workers in `state`; None if it contains none."""
     states = state.get("iterators_in_use_states") if isinstance(state, Mapping) else None
     return states if isinstance(states, (list, tuple)) else None
 
@@ -32,11 +32,11 @@ def in_turn(states: Sequence[State], next_worker: int) -> State:
 
 
 def split(state: Any, num_workers: int) -> State | None:
-    """Return the state of workers that together have read what `state` says.
+    """Return the state of workers that together have read the elements that `state` describes.
 
     Args:
-        state: That of one iterator without workers, in a pipeline that is one to one.
-        num_workers: Among how many to share it out.
+        state: The state of one iterator without workers, in a one-to-one pipeline.
+        num_workers: The number of workers to split it over.
 
     Returns:
         None if the state does not say how many elements were read.
@@ -66,14 +66,14 @@ def _split(state: Any, num_workers: int) -> list[State] | None:
 def join(state: Any) -> Any:
     """Return the state of one iterator that has read what the workers in `state` have read.
 
-    That is possible if there is one worker, and if they have read a beginning of the data
-    together. Otherwise `state` comes back as it is.
+    That is possible if there is one worker, or if the workers together have read a contiguous
+    beginning of the data. Otherwise `state` is returned unchanged.
     """
     states = states_of_workers(state)
     if not states or not all(isinstance(one, Mapping) for one in states):
         return state
     if len(states) == 1:
-        return states[0]  # It ran the whole pipeline.
+        return states[0]  # One worker ran the whole pipeline.
     whole = _join(states)
     return state if whole is None else whole
 

@@ -1,4 +1,4 @@
-"""Iterators saved and restored with Orbax."""
+"""Saves and restores iterators with Orbax."""
 
 import importlib.util
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,9 @@ def __getattr__(name: str) -> Any:
     if name not in _NEED_ORBAX:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if not _orbax_is_installed():
-        # As a missing name, so that programs can ask with `hasattr`.
+        # An AttributeError, so that programs can check with `hasattr`.
         raise AttributeError(f"`{name}` needs Orbax: `{install_command('orbax')}`.")
-    # Importing Orbax takes a second and brings jax: only for programs that use it.
+    # Importing Orbax takes a second and imports jax, so do it only in programs that use it.
     from wholegrain.checkpoint import args
 
     return getattr(args, name)

@@ -1,11 +1,11 @@
-"""What is passed to Orbax to save and to restore an iterator. Importing it imports Orbax."""
+"""The arguments for saving and restoring an iterator with Orbax. Importing it imports Orbax."""
 
 import dataclasses
 from typing import Any
 
 try:
     import orbax.checkpoint as ocp  # type: ignore[import-not-found,import-untyped,unused-ignore]
-except Exception as error:  # Versions that do not fit fail in many ways.
+except Exception as error:  # Incompatible versions fail in many ways.
     raise ImportError(
         "`CheckpointSave` and `CheckpointRestore` need Orbax, which is installed but cannot be"
         f" imported: {type(error).__name__}: {error}"
@@ -32,7 +32,7 @@ class CheckpointRestore(ocp.args.CheckpointArgs):  # type: ignore[misc,unused-ig
     """Restore the position of an iterator.
 
     Args:
-        item: The iterator, which is moved and returned.
+        item: The iterator to restore, which is also returned.
     """
 
     item: Any

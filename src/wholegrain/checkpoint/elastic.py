@@ -1,4 +1,4 @@
-"""An iterator whose checkpoint can be resumed by another number of processes."""
+"""An iterator whose checkpoint can be restored by another number of processes."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ from wholegrain.sharding import ShardOptions
 class ElasticIterator(IterDataset[Any]):
     """Batches of this process's shard, from a position that all shards share.
 
-    It takes a dataset that is neither sharded nor batched and does both itself. Its state says
-    how many elements all shards have read together, so it fits any number of shards: what
-    follows is what had not been read.
+    It takes a dataset that is neither sharded nor batched, and does both itself. Its state is the
+    number of elements that all shards have read together, so it fits any number of shards: after a
+    restore, exactly the elements follow that had not been read.
 
-    Over an IterDataset, which has to be made of several files or datasets, each process reads
-    its share of those; their states are saved one by one, and dealt out anew when the number of
-    processes has changed.
+    An IterDataset has to consist of several files or datasets. Each process reads its share of
+    them, their states are saved one by one, and they are redistributed when the number of processes
+    changes.
 
-    It is a dataset with one iterator, which is always the same: `next(elastic)` and
-    `elastic.get_state()` are those of `iter(elastic)`, and transformations read from there.
+    It is a dataset with a single iterator: `next(elastic)` and `elastic.get_state()` are those of
+    `iter(elastic)`, and transformations read from that iterator.
 
     Args:
         ds: A MapDataset without filters, or an IterDataset over an `InterleaveIterDataset` or
             several Parquet files.
-        global_batch_size: How many elements all shards read in one step.
-        shard_options: Which shard this is.
-        read_options: How far, and with how many threads, elements are read ahead.
+        global_batch_size: How many elements all shards together read in one step.
+        shard_options: The shard of this process.
+        read_options: How far to read ahead, and with how many threads.
         multiprocessing_options: If given, worker processes run the pipeline.
     """
 
@@ -76,7 +76,7 @@ class ElasticIterator(IterDataset[Any]):
 
     def __iter__(self) -> ElasticDatasetIterator:
         if self._iterator.is_closed and not self._closed:
-            # By a pipeline that read from it, and is opened again.
+            # A pipeline that reads from it has closed it, and is opened again.
             self._iterator = ElasticDatasetIterator(*self._arguments)
         return self._iterator
 
@@ -84,7 +84,7 @@ class ElasticIterator(IterDataset[Any]):
         return next(self._iterator)
 
     def get_state(self) -> State:
-        """Return the position, as of the last element that was handed out."""
+        """Return the position after the last element that `next` returned."""
         return self._iterator.get_state()
 
     def set_state(self, state: State) -> None:
@@ -92,7 +92,7 @@ class ElasticIterator(IterDataset[Any]):
         self._iterator.set_state(state)
 
     def start_prefetch(self) -> None:
-        """Start reading ahead before the first element is asked for."""
+        """Start reading ahead before the first element is requested."""
         self._iterator.start_prefetch()
 
     def close(self) -> None:
@@ -101,21 +101,21 @@ class ElasticIterator(IterDataset[Any]):
         self._iterator.close()
 
     def get_shard_states(self) -> dict[int, State]:
-        """Return the state of each of this shard's datasets, by its number among all."""
+        """Return the state of each of this shard's datasets, by its number among all datasets."""
         return self._iterator.get_shard_states()
 
     def set_shard_states(self, shard_states: Mapping[Any, State]) -> None:
-        """Go to where each of this shard's datasets has the given state."""
+        """Go to the position at which each of this shard's datasets has the given state."""
         self._iterator.set_shard_states(shard_states)
 
     @property
     def shard_options(self) -> ShardOptions:
-        """Which shard this is."""
+        """The shard of this process."""
         return self._iterator.shard_options
 
     @property
     def base_iterator(self) -> DatasetIterator[Any]:
-        """The iterator of this shard's batches, made when it is first needed."""
+        """The iterator of this shard's batches, created on first use."""
         return self._iterator.base_iterator
 
     @property
@@ -125,12 +125,12 @@ class ElasticIterator(IterDataset[Any]):
 
     @property
     def has_shard_states(self) -> bool:
-        """Whether states are saved for each dataset by itself."""
+        """Whether the state of each dataset is saved separately."""
         return self._iterator.has_shard_states
 
     @property
     def opened_from(self) -> Any:
-        """The dataset whose elements it gives: checkpoints describe it."""
+        """The dataset that it iterates over, which checkpoints describe."""
         return self._iterator.opened_from
 
     async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
@@ -166,7 +166,7 @@ class ElasticDatasetIterator(DatasetIterator[Any]):
         if isinstance(ds, MapDataset):
             if ds.sparse:
                 raise ValueError(
-                    "`ElasticIterator` cannot count elements behind a `filter` or a flat map on a"
+                    "`ElasticIterator` cannot count elements after a `filter` or a flat map on a"
                     " MapDataset: some of them are missing. Filter the stored data instead."
                 )
         else:
@@ -180,19 +180,19 @@ class ElasticDatasetIterator(DatasetIterator[Any]):
         for node in _nodes(ds):
             if isinstance(node, (ZipIterDataset, MixedIterDataset, PrefetchIterDataset)):
                 raise ValueError(
-                    f"`ElasticIterator` cannot deal {node} out to another number of processes. It"
-                    " needs an `InterleaveIterDataset` over files or datasets."
+                    f"`ElasticIterator` cannot redistribute {node} over other processes. It needs"
+                    " an `InterleaveIterDataset` over files or datasets."
                 )
         shares.check_can_shard(_interleaved(ds), 2, False)
 
     @property
     def shard_options(self) -> ShardOptions:
-        """Which shard this is."""
+        """The shard of this process."""
         return self._shard_options
 
     @property
     def base_iterator(self) -> DatasetIterator[Any]:
-        """The iterator of this shard's batches, made when it is first needed."""
+        """The iterator of this shard's batches, created on first use."""
         if self._iterator is None:
             if self._closed:
                 raise closed_error()
@@ -206,7 +206,7 @@ class ElasticDatasetIterator(DatasetIterator[Any]):
 
     @property
     def has_shard_states(self) -> bool:
-        """Whether states are saved for each dataset by itself."""
+        """Whether the state of each dataset is saved separately."""
         return not self._is_map
 
     def _batch_size(self) -> int:
@@ -238,7 +238,7 @@ class ElasticDatasetIterator(DatasetIterator[Any]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it gives no more elements because `close` was called."""
+        """Whether `close` was called."""
         return self._closed
 
     def __next__(self) -> Any:
@@ -253,7 +253,7 @@ class ElasticDatasetIterator(DatasetIterator[Any]):
             return element
         except BaseException as error:
             if is_interruption(error) and self._is_map:
-                # The element was not handed out, whatever was read of it.
+                # The element was not returned, so the position does not include it.
                 self._global_next_index = position
                 self._drop_iterator()
             keep_user_frames(error)
@@ -268,7 +268,7 @@ class ElasticDatasetIterator(DatasetIterator[Any]):
         return self.base_iterator.get_state()
 
     def set_state(self, state: State) -> None:
-        # Nothing may follow a change of position: an interruption there would come after it.
+        # Do nothing after the position has changed: an interruption there could not undo it.
         if self._is_map:
             position = number_of(state, "global_next_index", self)
             self._drop_iterator()
@@ -277,12 +277,12 @@ class ElasticDatasetIterator(DatasetIterator[Any]):
             self.base_iterator.set_state(state)
 
     def get_shard_states(self) -> dict[int, State]:
-        """Return the state of each of this shard's datasets, by its number among all."""
+        """Return the state of each of this shard's datasets, by its number among all datasets."""
         states = self._interleave().get_shard_states()
         return {self._global_number(number): state for number, state in enumerate(states)}
 
     def set_shard_states(self, shard_states: Mapping[Any, State]) -> None:
-        """Go to where each of this shard's datasets has the given state."""
+        """Go to the position at which each of this shard's datasets has the given state."""
         interleave = self._interleave()
         ordered = [shard_states[key] for key in _sorted_numbers(shard_states)]
         for shard in ordered:
@@ -292,7 +292,7 @@ class ElasticDatasetIterator(DatasetIterator[Any]):
         if len(ordered) != count:
             raise ValueError(
                 f"There are states of {len(ordered)} datasets, but this shard has {count}. Were"
-                " they taken from other files, or of another shard?"
+                " they taken from other files or by another shard?"
             )
         interleave.set_shard_states(ordered)
         if isinstance(self._iterator, Run):
@@ -339,7 +339,7 @@ class ElasticDatasetIterator(DatasetIterator[Any]):
 
 
 def _sorted_numbers(shard_states: Any) -> list[Any]:
-    """Return the keys of the states of single datasets, in the order of the numbers they are."""
+    """Return the keys of the states of single datasets, sorted as numbers."""
     owner = "ElasticIterator"
     keys: list[Any] = list(check_mapping(shard_states, owner))
     for key in keys:
@@ -349,7 +349,7 @@ def _sorted_numbers(shard_states: Any) -> list[Any]:
 
 
 def _interleaved(ds: Any) -> Any:
-    """Return the pipeline with the files of a source as datasets of their own."""
+    """Return the pipeline with each file of a source as a dataset of its own."""
     if hasattr(ds, "interleaved"):
         return ds.interleaved()
     if not ds.parents or isinstance(ds, InterleaveIterDataset):
@@ -358,5 +358,5 @@ def _interleaved(ds: Any) -> Any:
 
 
 def _nodes(ds: Any) -> list[Any]:
-    """Return a dataset and all that it reads from."""
+    """Return a dataset and all datasets upstream of it."""
     return [ds, *(node for parent in ds.parents for node in _nodes(parent))]

@@ -1,4 +1,4 @@
-"""How Orbax writes and reads the position of an iterator."""
+"""The Orbax handler that writes and reads the position of an iterator."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from wholegrain.sharding import ShardOptions, as_process
 class CheckpointHandler:
     """Saves an iterator's state as one JSON file per process, and restores it.
 
-    Works for iterators of datasets and of DataLoaders. It is used through `CheckpointSave` and
-    `CheckpointRestore`, alone or beside a model's state. Without Orbax, call `save` and `restore`
-    with a directory that exists.
+    It supports iterators of datasets and of DataLoaders. Use it through `CheckpointSave` and
+    `CheckpointRestore`, alone or together with a model's state. Without Orbax, call `save` and
+    `restore` with a directory that exists.
 
     Args:
-        process_index: Which process this is, in a job whose processes jax does not know.
-        process_count: How many there are.
+        process_index: The index of this process, in a job whose processes jax does not know.
+        process_count: The number of processes.
 
     Example:
         >>> manager = ocp.CheckpointManager(directory)
@@ -51,18 +51,18 @@ class CheckpointHandler:
             files.save(item, directory)
 
     def restore(self, directory: Any, item: Any = None, args: Any = None) -> Any:
-        """Bring an iterator to the state in `directory`, and return it."""
+        """Restore an iterator from `directory`, and return it."""
         item = item if item is not None else args.item
         with self._as_this_process():
             files.restore(item, directory)
         return item
 
     def structure(self, directory: Any) -> Any:
-        """Return None: there is nothing to know before restoring."""
+        """Return None: Orbax needs no structure before restoring."""
         return None
 
     def metadata(self, directory: Any) -> Any:
-        """Return None: there is nothing to know before restoring."""
+        """Return None: there is no metadata."""
         return None
 
     def finalize(self, directory: Any) -> None:
@@ -73,5 +73,5 @@ class CheckpointHandler:
 
     @classmethod
     def typestr(cls) -> str:
-        """Return the name under which Orbax notes who wrote an item."""
+        """Return the name under which Orbax records the handler of an item."""
         return f"{cls.__module__}.{cls.__qualname__}"

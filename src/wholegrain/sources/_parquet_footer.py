@@ -1,7 +1,7 @@
-"""What the footer of a Parquet file says about the values of its columns.
+"""Reads the statistics of columns from the footer of a Parquet file.
 
-Arrow decodes these statistics too, but a damaged footer can make it end the whole process. Here
-only a few of the footer's fields are read, each with a look at where the footer ends.
+Arrow decodes these statistics too, but a damaged footer can make it abort the whole process. Here
+only a few of the footer's fields are read, with bounds checks.
 
 The footer is a `FileMetaData` of parquet.thrift, in Thrift's compact protocol.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from wholegrain.sources._files import RandomFile
 
-# Most footers are shorter: one read does.
+# Most footers are shorter, so that one read is enough.
 _TAIL_BYTES = 1 << 16
 _END = b"PAR1"
 _DEEPEST = 40
@@ -28,7 +28,7 @@ _MAP = 11
 _STRUCT = 12
 
 # The numbers of the fields to read: values (None), structs (the shape of each), or lists of structs
-# (the shape in a list). All others are passed over.
+# (the shape in a list). All others are skipped.
 _Shape = Mapping[int, Any]
 _MAX, _MIN, _NULL_COUNT, _MAX_VALUE, _MIN_VALUE = 1, 2, 3, 5, 6
 _STATISTICS: _Shape = dict.fromkeys((_MAX, _MIN, _NULL_COUNT, _MAX_VALUE, _MIN_VALUE))
@@ -39,16 +39,16 @@ _FOOTER: _Shape = {_ROW_GROUPS: [{_COLUMNS: [_COLUMN]}]}
 
 @dataclass(frozen=True)
 class ColumnStatistics:
-    """What is known about the values of a physical column in a row group."""
+    """The statistics of a physical column in a row group."""
 
     null_count: int | None
     signed_bounds: tuple[bytes, bytes] | None
-    """The least and the largest value, as they are stored, if values are compared as signed."""
+    """The smallest and the largest value, as stored, if values are compared as signed."""
     bounds: tuple[bytes, bytes] | None
-    """The same, if they are compared as the column's type says."""
+    """The same, if they are compared in the order of the column's type."""
 
     def integers(self, *, signed: bool) -> tuple[int, int] | None:
-        """Return the least and the largest value of a column of integers, if they are known."""
+        """Return the smallest and the largest value of an integer column, if they are known."""
         bounds = self.bounds or (self.signed_bounds if signed else None)
         if bounds is None or any(len(bound) not in (4, 8) for bound in bounds):
             return None
@@ -64,7 +64,7 @@ def read_statistics(file: RandomFile) -> Statistics | None:
     start = max(0, file.size - _TAIL_BYTES)
     tail = file.read(start, file.size - start)
     if len(tail) < 8 or not tail.endswith(_END):
-        return None  # encrypted, or damaged
+        return None  # The file is encrypted or damaged.
     length = int.from_bytes(tail[-8:-4], "little")
     if length + 8 > file.size:
         return None
@@ -102,13 +102,13 @@ def _pair(low: object, high: object) -> tuple[bytes, bytes] | None:
 
 
 class _DamagedError(Exception):
-    """These bytes are no footer."""
+    """The bytes are not a valid footer."""
 
 
 def _struct(data: bytes, at: int, shape: _Shape) -> tuple[dict[int, Any], int]:
-    """Return the fields that `shape` names, by their numbers, and where the struct ends.
+    """Return the fields that `shape` names, by their numbers, and the offset after the struct.
 
-    Reading past the end is an IndexError.
+    Reading past the end raises IndexError.
     """
     found: dict[int, Any] = {}
     number = 0
@@ -139,7 +139,7 @@ def _structs(data: bytes, at: int, shape: _Shape) -> tuple[list[dict[int, Any]],
     if count and kind != _STRUCT:
         raise _DamagedError
     structs = []
-    for _ in range(count):  # Each takes a byte at least, so this ends where the footer does.
+    for _ in range(count):  # Each takes at least a byte, so this ends at the end of the footer.
         struct, at = _struct(data, at, shape)
         structs.append(struct)
     return structs, at
@@ -160,7 +160,7 @@ def _integer(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _list_head(data: bytes, at: int) -> tuple[int, int, int]:
-    """Return how many items a list has, of which type, and where they begin."""
+    """Return the length of a list, the type of its items, and the offset of the first one."""
     head = data[at]
     if head < 0xF0:
         return head >> 4, head & 15, at + 1
@@ -169,7 +169,7 @@ def _list_head(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return an unsigned integer, and where it ends."""
+    """Return an unsigned integer, and the offset after it."""
     byte = data[at]
     value = byte & 127
     shift = 7
@@ -183,10 +183,10 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return value, at + 1
 
 
-# Nearly all of a footer is passed over, so this is written for speed. It may return a place behind
-# the end, where the next look raises IndexError.
+# Nearly all of a footer is skipped, so this is written for speed. It may return an offset past the
+# end, where the next access raises IndexError.
 def _after(data: bytes, at: int, kind: int, depth: int) -> int:
-    """Return where the value of a field ends."""
+    """Return the offset after the value of a field."""
     if kind in _INTEGERS:
         while data[at] > 127:
             at += 1
@@ -195,7 +195,7 @@ def _after(data: bytes, at: int, kind: int, depth: int) -> int:
         length, at = _varint(data, at)
         return at + length
     if kind in _BOOLS:
-        return at  # The type is the value.
+        return at  # The type itself is the value.
     if kind == _DOUBLE:
         return at + 8
     if kind == _INT8:
@@ -220,7 +220,7 @@ def _after_struct(data: bytes, at: int, depth: int) -> int:
         at += 1
         if head < 16:  # The number of the field follows.
             _, at = _varint(data, at)
-        if 4 <= head & 15 <= 6:  # integers, the most common fields
+        if 4 <= head & 15 <= 6:  # Integers, the most common fields.
             while data[at] > 127:
                 at += 1
             at += 1
@@ -230,7 +230,7 @@ def _after_struct(data: bytes, at: int, depth: int) -> int:
 
 
 def _after_items(data: bytes, at: int, count: int, kinds: tuple[int, ...], depth: int) -> int:
-    # Among the items of a list a bool is a byte.
+    # In a list, a bool takes a byte.
     kinds = tuple([_INT8 if kind in _BOOLS else kind for kind in kinds])
     for _ in range(count):
         for kind in kinds:

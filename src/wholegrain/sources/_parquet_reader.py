@@ -1,4 +1,4 @@
-"""One Parquet file: its row groups, and the rows in them."""
+"""Reads the row groups of one Parquet file."""
 
 import itertools
 import threading
@@ -30,7 +30,7 @@ class ParquetFileReader:
     """A Parquet file, read a row group at a time. Several threads may read at once.
 
     Args:
-        path: A file, or the address of an object in a store.
+        path: A file, or the URL of an object in a store.
         columns: The columns to read, in that order; by default all.
         use_threads: Whether Arrow may decode columns in threads of its own.
         read_kwargs: More arguments of `pyarrow.parquet.ParquetFile`.
@@ -50,7 +50,7 @@ class ParquetFileReader:
         self._read_kwargs = read_kwargs
         self._lock = threading.Lock()
         self._metadata: Any = None
-        self._identity: tuple[int, ...] | None = None  # of a local file
+        self._identity: tuple[int, ...] | None = None  # Only of a local file.
         self._known: Statistics | None = None
         self._idle = [self._open()]
         with self.explained():
@@ -65,7 +65,7 @@ class ParquetFileReader:
             raise CorruptFileError(f"{path!r}: a row group has a negative number of rows.")
 
     def columns(self, piece: int, forms: Mapping[str, Form]) -> Columns:
-        """Return the rows of a row group, to be taken in any order."""
+        """Return the rows of a row group, for access in any order."""
         table = self.read_whole(piece)
         with self.explained(f", row group {piece}"):
             columns = [plain(table.column(name)) for name in self.types]
@@ -74,11 +74,11 @@ class ParquetFileReader:
             )
 
     def has_nulls(self, piece: int, name: str) -> bool:
-        """Return whether a value of a column, or an item of its lists, is missing."""
+        """Return whether a value of a column, or an item of its lists, is null."""
         kind = self.types[name]
         if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-            # The count of what is missing includes empty lists. To tell them from missing items
-            # all of the column would have to be read first, so these lists stay as they are.
+            # The null count includes empty lists. To distinguish them from null items, the whole
+            # column would have to be read first, so these lists are not converted.
             return False
         statistics = self._statistics(piece, name)
         if statistics is not None and statistics.null_count is not None:
@@ -86,7 +86,7 @@ class ParquetFileReader:
         return has_nulls(self._column(piece, name))
 
     def is_exact(self, piece: int, name: str) -> bool:
-        """Return whether all integers of a column are floats without loss."""
+        """Return whether all integers of a column can be converted to floats without loss."""
         statistics = self._statistics(piece, name)
         if statistics is not None and pa.types.is_integer(self.types[name]):
             signed = bool(pa.types.is_signed_integer(self.types[name]))
@@ -102,7 +102,7 @@ class ParquetFileReader:
             return plain(table.column(0))
 
     def _statistics(self, piece: int, name: str) -> ColumnStatistics | None:
-        """Return what the file says about the values of a column in a row group, or None."""
+        """Return the statistics of a column in a row group, or None."""
         if self._known is None:
             self._known = self._read_statistics()
         return self._known[piece][self._leaves[name]] if self._known else None
@@ -116,7 +116,7 @@ class ParquetFileReader:
                 found = read_statistics(file) or []
             finally:
                 file.close()
-        # As many as there are columns, or they are of something else.
+        # If the number of columns differs, the statistics belong to something else.
         width = self._metadata.num_columns
         if [len(columns) for columns in found] == [width] * len(self.piece_rows):
             return found
@@ -142,7 +142,7 @@ class ParquetFileReader:
     def _read(self, piece: int, columns: Sequence[str] | None = None) -> Any:
         """Return a row group, or some columns of it, as a table."""
         columns = self._columns if columns is None else columns
-        # Each thread uses a reader of its own: whether one can be shared is not promised.
+        # Each thread uses a reader of its own, because Arrow does not promise thread safety.
         with self._lock:
             file = self._idle.pop() if self._idle else None
         if file is None:
@@ -161,11 +161,11 @@ class ParquetFileReader:
                 self._check_unchanged()
                 return _pq.ParquetFile(self.path, **kwargs)
             stream = pa.PythonFile(FileStream(open_file(self.path)), mode="r")
-            # Few large reads instead of one for each column of each row group.
+            # A few large reads instead of one for each column of each row group.
             return _pq.ParquetFile(stream, **{"pre_buffer": True, **kwargs})
 
     def _check_unchanged(self) -> None:
-        """Raise if there is another file now than the one that this reader knows."""
+        """Raise if the file is not the one that was opened first."""
         found = check_file(self.path)
         identity = (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
         if self._identity is not None and identity != self._identity:
@@ -175,12 +175,12 @@ class ParquetFileReader:
         self._identity = identity
 
     def explained(self, where: str = "") -> AbstractContextManager[None]:
-        """Name the file in what Arrow raises about it."""
+        """Add the name of the file to errors of Arrow."""
         return explaining(self.path, "Parquet", where, ArrowFileError)
 
 
 def _first_leaves(schema: Any) -> dict[str, int]:
-    """Return at which of the file's physical columns each column begins."""
+    """Return the first physical column of each column."""
     counts = [_count_leaves(field.type) for field in schema]
     return dict(zip(schema.names, itertools.accumulate(counts, initial=0), strict=False))
 

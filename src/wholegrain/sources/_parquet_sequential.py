@@ -1,4 +1,4 @@
-"""The row groups of one Parquet file in order, the next one read while rows are handed out."""
+"""Reads the row groups of one Parquet file in order, the next one while rows are returned."""
 
 import functools
 import itertools
@@ -16,13 +16,13 @@ from wholegrain.sources._arrow_texts import TextColumn, text_columns
 from wholegrain.sources._parquet_reader import ParquetFileReader
 from wholegrain.sources._row_maker import Row, make_rows
 
-# Smaller row groups are read sooner than they are given to another thread, and of larger ones
-# there should not be two in memory.
+# Smaller row groups are read faster than they are handed to another thread. Of larger ones there
+# should not be two in memory.
 _LEAST_BYTES_AHEAD = 100_000
 _MOST_BYTES_AHEAD = 64_000_000
-# A table, and those of its columns that need no conversion.
+# A table, and the columns of it that need no conversion.
 _Decoded = tuple[Any, dict[str, TextColumn]]
-# Waiting so long is more than waking up takes.
+# A wait of this length is longer than waking up a thread takes.
 _LONG_S = 0.001
 
 
@@ -31,7 +31,7 @@ class Column(Protocol):
 
     @property
     def values(self) -> Values:
-        """All of its values."""
+        """All values of the column."""
         ...
 
     def values_from(self, start: int) -> Iterable[Any]:
@@ -51,7 +51,7 @@ class ArrayColumn:
 
 
 class RowGroup:
-    """The decoded columns of a row group, of which rows are made as they are needed."""
+    """The decoded columns of a row group, from which rows are built on demand."""
 
     def __init__(self, columns: Mapping[str, Column], num_rows: int) -> None:
         self._columns = columns
@@ -62,15 +62,15 @@ class RowGroup:
         return {name: column.values for name, column in self._columns.items()}
 
     def batch(self, start: int, stop: int) -> Row | None:
-        """Return rows `start` to `stop - 1` stacked as `batch` stacks them; None if it cannot."""
+        """Return rows `start` to `stop - 1` stacked as by `batch`; None if that is impossible."""
         try:
             batch: Row = tree.map_leaves(lambda values: _stacked(values[start:stop]), self._arrays)
         except Exception:
-            return None  # The rows themselves show what is wrong with them.
+            return None  # Stacking the rows one by one raises a better error.
         return batch
 
     def rows_from(self, start: int) -> Callable[[int], list[Row]]:
-        """Return a function that makes up to so many more of the rows from `start` on."""
+        """Return a function that builds up to a given number of further rows, from `start` on."""
         names = tuple(self._columns)
         columns = [column.values_from(start) for column in self._columns.values()]
         values: Iterable[tuple[Any, ...]] = zip(*columns, strict=True)
@@ -80,7 +80,7 @@ class RowGroup:
 
 
 def _stacked(values: Values) -> Any:
-    # Of a batch users may change the values; those of a file are used again.
+    # Users may change the values of a batch, but those of the file are used again.
     return stack(values.tolist()) if values.dtype.kind == "O" else values.copy()
 
 
@@ -88,16 +88,16 @@ class SequentialReader:
     """A Parquet file that is read in order.
 
     Args:
-        path: A file, or the address of an object in a store.
+        path: A file, or the URL of an object in a store.
         read_kwargs: More arguments of `pyarrow.parquet.ParquetFile`.
     """
 
     def __init__(self, path: str, **read_kwargs: Any) -> None:
         self._reader = ParquetFileReader(path, **read_kwargs)
         self.piece_rows = self._reader.piece_rows
-        self._has_given = False  # a row group, so that there are rows to hand out meanwhile
+        self._has_given = False  # Whether a row group was returned, so that reading ahead pays.
         self._pool: ThreadPoolExecutor | None = None
-        # A process, which row group it reads ahead, and what it will be.
+        # The process, the row group that is read ahead, and its future.
         self._ahead: tuple[int, int, Future[_Decoded]] | None = None
 
     @functools.cached_property
@@ -106,7 +106,7 @@ class SequentialReader:
 
     def row_group(self, piece: int) -> RowGroup:
         """Return the rows of a row group."""
-        forms = self._forms  # The first time that takes a while, in which others may decode.
+        forms = self._forms  # Slow the first time; the thread may decode meanwhile.
         table, texts = self._decoded(piece)
         columns: dict[str, Column] = {}
         with self._reader.explained(f", row group {piece}"):
@@ -126,12 +126,12 @@ class SequentialReader:
         try:
             return decoded.result()
         finally:
-            # Where decoding takes longer than handing out, Arrow may use more threads for it.
+            # If decoding is slower than the consumer, let Arrow use more threads for it.
             is_late = time.monotonic() - asked > _LONG_S
             self._reader.use_threads = is_late and self._has_given
 
     def start_reading(self, piece: int) -> None:
-        """Read a row group in the background, if that pays."""
+        """Read a row group in the background, if that is worth it."""
         if self._ahead is not None and self._ahead[:2] == (os.getpid(), piece):
             return
         if not _LEAST_BYTES_AHEAD <= self._reader.piece_nbytes[piece] <= _MOST_BYTES_AHEAD:
@@ -141,8 +141,8 @@ class SequentialReader:
             self._reader.use_threads = not self._has_given
         started = threading.Event()
         decoded = self._pool.submit(_decode, self._reader, piece, started)
-        # A thread that does not wait keeps the other from starting for 5 ms, in which all of
-        # the rows may be gone.
+        # Until this thread waits, it holds the GIL for up to 5 ms and keeps the other from
+        # starting, and by then all of the rows may be gone.
         started.wait()
         self._ahead = (os.getpid(), piece, decoded)
 

@@ -1,4 +1,4 @@
-"""Parquet files as a source: rows by position."""
+"""Parquet files as a source of rows by position."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,18 +14,17 @@ if TYPE_CHECKING:
 class ParquetDataSource(RowsDataSource):
     """The rows of Parquet files, as dicts, in any order.
 
-    A file stores its rows in row groups, and a row can only be read with its whole group. Groups
-    that were decoded are kept, up to `cache_bytes`; shuffling within a window, or files with
-    small row groups, make the most of them.
+    A file stores its rows in row groups, and a row can only be read with its whole group. Decoded
+    groups are cached, up to `cache_bytes`. The cache works best for small row groups and for
+    shuffling within a window.
 
-    Values are numpy scalars, `str`, `bytes`, None, and arrays for lists. In integer columns in
-    which a value is missing in any of the files all values are floats, and the missing ones NaN;
-    if some of these integers are too large to be floats without loss they stay integers, and the
-    missing ones are None.
+    Values are numpy scalars, `str`, `bytes`, None, and arrays for lists. If an integer column has a
+    null in any of the files, all its values are floats, and nulls are NaN. If some of these
+    integers cannot be converted to floats without loss, they stay integers, and nulls are None.
 
     Args:
         paths: A file, or a sequence of files; each a path, a glob pattern, a sharded name such
-            as `"train.parquet@16"`, or the address of objects in a store, `"s3://..."`.
+            as `"train.parquet@16"`, or the URL of objects in a store, `"s3://..."`.
         columns: The columns to read, in that order; by default all.
         cache_bytes: How much memory decoded row groups may take, in each process.
         read_kwargs: More arguments of `pyarrow.parquet.ParquetFile`.
@@ -48,10 +47,10 @@ class ParquetDataSource(RowsDataSource):
         self._use_files(paths)
 
     def _open(self, file: int) -> "ParquetFileReader":
-        # It needs pyarrow, which importing this module does not.
+        # Imported here because it needs pyarrow.
         from wholegrain.sources._parquet_reader import ParquetFileReader
 
-        # Rows are read from many threads already: Arrow need not start more.
+        # Many threads already read rows, so Arrow need not start more.
         return ParquetFileReader(
             self._files[file], self._columns, use_threads=False, **self._read_kwargs
         )

@@ -22,30 +22,30 @@ from wholegrain.sources._row_maker import Row
 if TYPE_CHECKING:
     from wholegrain.sources._parquet_sequential import RowGroup, SequentialReader
 
-# How many files are read in turn.
+# How many files are interleaved.
 _CYCLE_LENGTH = 16
 
-# Rows that are made together: enough to spread the cost of a call, few enough for the caches.
+# How many rows are built together: enough to amortise a call, few enough for the cache.
 _BLOCK = 64
 
 
 class ParquetIterDataset(IterNode[Row]):
     """The rows of Parquet files, as dicts, in order.
 
-    Of several files, up to 16 are read in turn, a row of each. In columns of integers or bools
-    in which a value is missing somewhere in the file, all values are floats, or Python bools, and
-    the missing ones NaN or None.
+    If there are several files, up to 16 are interleaved, one row of each. If a column of integers
+    or bools has a null anywhere in the file, all its values are floats, or Python bools, and nulls
+    are NaN or None.
 
-    While the rows of one row group are handed out the next one is read, if it has up to 64 MB.
-    Followed by `batch` without a function in between, batches are taken out of columns, and no
-    rows are made.
+    While the rows of one row group are returned, the next group is read if it has up to 64 MB. If
+    `batch` follows without a function in between, batches are sliced from the columns, and no rows
+    are built.
 
-    With `mp_prefetch` each worker reads its share of the files; a single file is shared by its
-    row groups.
+    With `mp_prefetch` each worker reads its share of the files. A single file is split by row
+    groups.
 
     Args:
-        path: A file, or a sequence of files; each a path, a glob pattern, or the address of
-            objects in a store, `"s3://..."`.
+        path: A file, or a sequence of files; each a path, a glob pattern, or the URL of objects in
+            a store, `"s3://..."`.
         read_kwargs: More arguments of `pyarrow.parquet.ParquetFile`, such as `memory_map=True`.
 
     Example:
@@ -62,27 +62,27 @@ class ParquetIterDataset(IterNode[Row]):
         super().__init__()
         if "columns" in read_kwargs:
             raise TypeError(
-                "`ParquetIterDataset` got `columns`, but it reads whole rows. Choose columns by"
+                "`ParquetIterDataset` got `columns`, but it reads whole rows. Select columns with"
                 " `map`, or with `wholegrain.sources.ParquetDataSource(paths, columns=...)`."
             )
         is_empty = not isinstance(path, (str, bytes, os.PathLike)) and len(path) == 0
         self._paths = [] if is_empty else _paths.expand_all(path, of=type(self).__name__)
         self._read_kwargs = read_kwargs
-        # Which of all row groups to read, if it is not all of them and however many there are.
+        # The row groups to read, as slices of all of them, whose number is not known yet.
         self._group_slices: tuple[slice, ...] = ()
         self._is_one_file = len(self._paths) == 1
 
     @property
     def _shown_paths(self) -> list[str]:
-        """Which files reports name."""
+        """The files that reports name."""
         return self._paths
 
     def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
-        """Keep a part of the files: how a worker's copy gets its share.
+        """Keep a part of the files. This shards a worker's copy.
 
-        Of a single file it is a part of the row groups, if `sl` has a step.
+        For a single file it is a part of the row groups, if `sl` has a step.
         """
-        del sequential_slice  # Files are dealt out one by one in any case.
+        del sequential_slice  # Whole files are distributed in both cases.
         if self._is_one_file and sl.step not in (None, 1):
             self._group_slices = (*self._group_slices, sl)
         else:
@@ -94,13 +94,13 @@ class ParquetIterDataset(IterNode[Row]):
         return self.interleaved().open()
 
     def interleaved(self) -> InterleaveIterDataset[Row]:
-        """Return the same rows as those of one dataset for each file, read in turn."""
+        """Return the same rows as an interleaving of one dataset per file."""
         files = [ParquetIterDataset(path, **self._read_kwargs) for path in self._paths]
         return InterleaveIterDataset(files, cycle_length=_CYCLE_LENGTH)
 
 
 class ParquetDatasetIterator(StageIterator[Row]):
-    """A position in a Parquet file, which is opened for the first row."""
+    """A position in a Parquet file, which is opened when the first row is read."""
 
     def __init__(
         self, path: str, read_kwargs: dict[str, Any], group_slices: Sequence[slice] = ()
@@ -118,10 +118,10 @@ class ParquetDatasetIterator(StageIterator[Row]):
         self._stand_at(self._first_group, 0)
 
     def _stand_at(self, group: int, index: int) -> None:
-        # The next row is row `index` of a row group, or the first of the next one that has any.
+        # The next row is row `index` of this row group, or the first row of a later group.
         self._group, self._end = group, index
-        self._block: list[Row] = []  # Rows up to `_end`, the next one last.
-        self._make_rows: Callable[[int], list[Row]] = _no_rows  # Makes those that follow.
+        self._block: list[Row] = []  # Rows up to `_end`, in reverse order.
+        self._make_rows: Callable[[int], list[Row]] = _no_rows  # Builds the rows after `_end`.
 
     @property
     def _index(self) -> int:
@@ -145,7 +145,7 @@ class ParquetDatasetIterator(StageIterator[Row]):
         return rows
 
     def _make_block(self) -> None:
-        """Make more rows; raise StopIteration if there are none."""
+        """Build more rows; raise StopIteration if there are none."""
         block = self._make_rows(_BLOCK)
         if not block:
             self._read_rows()
@@ -164,7 +164,7 @@ class ParquetDatasetIterator(StageIterator[Row]):
 
     @property
     def reads_ahead(self) -> bool:
-        return True  # By row groups: running single rows ahead as well would only cost.
+        return True  # By row groups. Reading ahead single rows as well would only cost time.
 
     def put_back(self, count: int) -> None:
         self._move(-count)
@@ -176,7 +176,7 @@ class ParquetDatasetIterator(StageIterator[Row]):
         self._stand_at(self._group, self._index + count)
 
     def take_stacked(self, count: int) -> Row | None:
-        """Return the next `count` rows stacked, out of columns, or None if that is not possible."""
+        """Return the next `count` rows stacked from columns; None if that is not possible."""
         stop = self._index + count
         if self._row_group is None or stop > self._row_group.num_rows:
             return None
@@ -186,7 +186,7 @@ class ParquetDatasetIterator(StageIterator[Row]):
         return batch
 
     def _read_rows(self) -> None:
-        """Go on to the rows that follow; raise StopIteration if there are none."""
+        """Move to the rows that follow; raise StopIteration if there are none."""
         if self._closed:
             raise closed_error()
         if self._reader is None:
@@ -202,7 +202,7 @@ class ParquetDatasetIterator(StageIterator[Row]):
             following = self._following(group)
             if following is None:
                 raise StopIteration
-            self._row_group = None  # Before the next one is in memory.
+            self._row_group = None  # Free its memory before the next one is read.
             self._row_group = self._reader.row_group(following)
             group, index = following, 0
         self._stand_at(group, index)
@@ -212,14 +212,14 @@ class ParquetDatasetIterator(StageIterator[Row]):
             self._reader.start_reading(following)
 
     def _following(self, group: int) -> int | None:
-        """Return the next of the row groups that has rows."""
+        """Return the next row group that has rows."""
         assert self._reader is not None
         sizes = self._reader.piece_rows
         return next((later for later in self._groups if later > group and sizes[later]), None)
 
     def _open(self) -> SequentialReader:
         require("pyarrow", extra="parquet", purpose="`ParquetIterDataset`")
-        # It needs pyarrow, which importing this module does not.
+        # Imported here because it needs pyarrow.
         from wholegrain.sources._parquet_sequential import SequentialReader
 
         reader = SequentialReader(self._path, **self._read_kwargs)

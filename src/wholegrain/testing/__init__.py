@@ -1,8 +1,8 @@
-"""Checks for datasets and sources, your own included: call them from your tests.
+"""Checks for datasets and sources, including your own. Call them from your tests.
 
 Each check reads a dataset in every way in which training may read it, and raises an
-`AssertionError` where two ways give different elements. The message names the step, what was
-expected there and what was found.
+`AssertionError` if two ways return different elements. The message says at which step that
+happened, what was expected and what was found.
 
 Example:
     >>> from wholegrain import testing

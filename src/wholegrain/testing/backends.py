@@ -1,4 +1,4 @@
-"""The checks that every worker backend passes, your own included."""
+"""Checks that every worker backend has to pass, including your own."""
 
 import contextlib
 import functools
@@ -25,19 +25,19 @@ _Workers = int | Literal["auto"]
 
 
 def check_backend(backend: Any) -> None:
-    """Check that workers of a backend give what every backend has to give.
+    """Check that the workers of a backend behave as those of every other backend.
 
-    That is: the elements, order and states of a pipeline without workers; restored positions;
-    errors in the place of their element, with a note; another worker where one dies, and an error
-    where an element kills two; and nothing that is left running after `close`.
+    They have to return the elements, order and states of a pipeline without workers, continue at
+    restored positions, and raise errors at the right element with a note. A worker that dies has to
+    be replaced; an element that kills two workers has to raise. Nothing may run after `close`.
 
     The workers have to share a temporary folder with this process.
 
     Args:
-        backend: What is passed as `MultiprocessingOptions(backend=...)`.
+        backend: The value for `MultiprocessingOptions(backend=...)`.
 
     Raises:
-        AssertionError: If something is otherwise.
+        AssertionError: If the backend behaves differently.
 
     Example:
         >>> check_backend("spawn")
@@ -57,7 +57,7 @@ def check_backend(backend: Any) -> None:
 
 
 class _Watched(Backend):
-    """Keeps the handles of a backend, to see whether they are closed."""
+    """Records the handles of a backend, to check that they are closed."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -80,7 +80,7 @@ class _Watched(Backend):
     def check_closed(self) -> None:
         _require(bool(self._handles), "The backend has started no workers.")
         for handle in self._handles:
-            handle.close()  # Once more: that has to be harmless.
+            handle.close()  # Closing a second time has to be harmless.
 
 
 def _array(number: int) -> Any:
@@ -139,17 +139,19 @@ def _check_elements_and_states(backend: Backend, num_workers: _Workers) -> None:
     with _closing(_in_workers(backend, num_workers, _array)) as it:
         states = [it.get_state()]
         expected = []
-        for place, element in enumerate(it):
+        for position, element in enumerate(it):
             expected.append(next(here))
-            assert_equal(expected[-1], element, f"element {place} with num_workers={num_workers}")
+            assert_equal(
+                expected[-1], element, f"element {position} with num_workers={num_workers}"
+            )
             states.append(it.get_state())
             if num_workers == "auto":
-                assert_equal(here.get_state(), states[-1], f"the state after element {place}")
+                assert_equal(here.get_state(), states[-1], f"the state after element {position}")
         _require(len(expected) == _LENGTH, f"{len(expected)} elements came instead of {_LENGTH}.")
-        for place in (0, 1, 17, _LENGTH):  # Workers keep running.
-            it.set_state(states[place])
+        for position in (0, 1, 17, _LENGTH):  # Workers keep running.
+            it.set_state(states[position])
             rest = list(itertools.islice(it, 5))
-            assert_equal(expected[place : place + 5], rest, f"restored at {place}")
+            assert_equal(expected[position : position + 5], rest, f"restored at {position}")
     with _closing(_in_workers(backend, num_workers, _array)) as it:
         it.set_state(states[23])
         assert_equal(expected[23:], list(it), "restored at 23 in new workers")
@@ -167,7 +169,7 @@ def _check_errors(backend: Backend, num_workers: _Workers) -> None:
             _require(error.args == (order[5],), f"The error has lost its arguments: {error!r}.")
             _require("Worker" in notes, f"No note says which worker raised it: {notes!r}.")
         else:
-            raise AssertionError("What a function raised in a worker was not raised here.")
+            raise AssertionError("An exception of a function in a worker was not raised here.")
         assert_equal(order[6:], list(it), "the elements after an error")
 
 
@@ -175,8 +177,8 @@ def _check_a_death(backend: Backend, num_workers: _Workers, mark: Path) -> None:
     order = list(_without_workers(int))
     die = functools.partial(_die_once, str(mark))
     with _closing(_in_workers(backend, num_workers, die)) as it:
-        assert_equal(order, list(it), "the elements where a worker died once")
-    _require(mark.exists(), "No worker came so far as to die: do they share the temporary folder?")
+        assert_equal(order, list(it), "the elements after a worker died once")
+    _require(mark.exists(), "No worker reached the element: do they share the temporary folder?")
 
 
 def _check_a_deadly_element(backend: Backend, num_workers: _Workers) -> None:
@@ -186,7 +188,7 @@ def _check_a_deadly_element(backend: Backend, num_workers: _Workers) -> None:
         try:
             came.extend(it)
         except RuntimeError as error:
-            _require("terminated unexpectedly" in str(error), f"It does not say why: {error}")
+            _require("terminated unexpectedly" in str(error), f"The error has no reason: {error}")
         else:
             raise AssertionError("An element that kills its workers did not raise.")
         assert_equal(order[: order.index(7)], came, "the elements before one that kills workers")
@@ -197,7 +199,7 @@ def _check_early_end(backend: Backend, num_workers: _Workers, file: Path) -> Non
     with _closing(_in_workers(backend, num_workers, tick)) as it:
         with contextlib.suppress(AttributeError):
             it.start_prefetch()
-        _wait(lambda: file.exists() and file.stat().st_size > 0, "no worker has begun")
+        _wait(lambda: file.exists() and file.stat().st_size > 0, "no worker has started")
     size = -1
 
     def has_ended() -> bool:
@@ -206,11 +208,11 @@ def _check_early_end(backend: Backend, num_workers: _Workers, file: Path) -> Non
         time.sleep(0.2)
         return size == before
 
-    _wait(has_ended, "a worker goes on after `close`")
+    _wait(has_ended, "a worker still runs after `close`")
 
 
 def _require(holds: bool, otherwise: str) -> None:
-    if not holds:  # Not `assert`, which `python -O` leaves out.
+    if not holds:  # Not `assert`, which `python -O` removes.
         raise AssertionError(otherwise)
 
 

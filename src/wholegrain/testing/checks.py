@@ -1,4 +1,4 @@
-"""Assertions about a run: what follows after a restore equals what followed before."""
+"""Assertions about a run: the elements after a restore equal those of the original run."""
 
 import contextlib
 import copy
@@ -14,17 +14,17 @@ from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator
 
 END: Any = object()
-"""Stands for the end of an iterator where an element could stand."""
+"""Represents the end of an iterator."""
 
 
 def assert_equal_output_after_checkpoint(ds: IterDataset[Any] | DatasetIterator[Any]) -> None:
-    """Check that a dataset gives the same elements after a restore from each of its states.
+    """Check that a dataset returns the same elements after a restore from each of its states.
 
-    This is Grain's check; `check_iter_dataset` looks at more. The dataset is read to its end, so
-    it must not be infinite.
+    This is Grain's check; `check_iter_dataset` checks more. The dataset is read to its end, so it
+    must not be infinite.
 
     Args:
-        ds: The dataset; or an iterator, which is restored in place and read from where it stands.
+        ds: The dataset; or an iterator, which is itself restored and read from its position.
 
     Raises:
         AssertionError: If the elements after a restore differ, if the states do not have the
@@ -53,7 +53,7 @@ def assert_equal_output_after_checkpoint(ds: IterDataset[Any] | DatasetIterator[
 
 
 def _state_spec(state: Any) -> str:
-    """Print the structure of a state, with types in place of values."""
+    """Return the structure of a state, with types instead of values."""
     if isinstance(state, Mapping):
         return "{" + ", ".join(f"{k!r}: {_state_spec(v)}" for k, v in state.items()) + "}"
     if isinstance(state, (list, tuple)):
@@ -74,18 +74,18 @@ def check_restored(
     *,
     exact: bool,
 ) -> None:
-    """Check what follows in an iterator of `ds` after `state` was set.
+    """Check the elements of an iterator of `ds` after `state` was set.
 
     Args:
-        ds: What `it` iterates over.
-        it: An iterator, in any position.
+        ds: The dataset that `it` iterates over.
+        it: An iterator, at any position.
         state: The state of step `step`.
-        expected: The elements from there on.
-        ended: Whether these are all of them.
-        step: How many elements stand before.
-        where: What kind of iterator it is, for the message.
-        exact: Whether `get_state()` has to return the state that was set. Otherwise another state
-            will do from which the same elements follow.
+        expected: The elements that have to follow.
+        ended: Whether the dataset ends after them.
+        step: The number of elements before the state.
+        where: The kind of iterator, for the message.
+        exact: Whether `get_state()` has to return the state that was set. Otherwise it may return
+            another state from which the same elements follow.
     """
     before = f"After the state of step {step} was restored into {where}"
     given = copy.deepcopy(state)
@@ -107,7 +107,7 @@ def check_restored(
 def check_elements(
     it: DatasetIterator[Any], expected: list[Any], ended: bool, step: int, before: str
 ) -> None:
-    """Check that `it` gives the elements from `step` on."""
+    """Check that `it` returns the elements from `step` on."""
     for number, element in enumerate(expected):
         what = f"{before}: element {step + number}"
         assert_equal(element, next_element(it, what), what)
@@ -117,9 +117,9 @@ def check_elements(
 
 @contextlib.contextmanager
 def opened(ds: IterDataset[Any] | DatasetIterator[Any]) -> Iterator[DatasetIterator[Any]]:
-    """Open an iterator, and close it twice: closing is allowed again.
+    """Open an iterator, and close it twice, because closing again has to be allowed.
 
-    What is an iterator itself, or has only one, belongs to the caller: it stays open.
+    An iterator, or a dataset with only one iterator, belongs to the caller and stays open.
     """
     with epochs.meant():
         with saying("iter() of the dataset failed"):
@@ -134,7 +134,7 @@ def opened(ds: IterDataset[Any] | DatasetIterator[Any]) -> Iterator[DatasetItera
 
 @contextlib.contextmanager
 def saying(what: str) -> Iterator[None]:
-    """Turn an error of the dataset into an AssertionError that says what was being done."""
+    """Turn an error of the dataset into an AssertionError that says what the check did."""
     try:
         yield
     except Exception as error:
@@ -142,7 +142,7 @@ def saying(what: str) -> Iterator[None]:
 
 
 def next_element(it: DatasetIterator[Any], what: str) -> Any:
-    """Return the next element, which has to be there."""
+    """Return the next element; raise if there is none."""
     with saying(f"{what} could not be read"):
         element = next(it, END)
     if element is END:
@@ -151,7 +151,7 @@ def next_element(it: DatasetIterator[Any], what: str) -> Any:
 
 
 def assert_end(it: DatasetIterator[Any], name: str) -> None:
-    """Check that an iterator has ended, and that it stays so."""
+    """Check that an iterator has ended, and that it does not restart."""
     for _ in range(3):
         with saying(f"{name} did not end properly"):
             element = next(it, END)
@@ -163,7 +163,7 @@ def assert_end(it: DatasetIterator[Any], name: str) -> None:
 
 
 def assert_len(expected: int, found: Any, what: str) -> None:
-    """Check how many elements there are."""
+    """Check the length of a dataset."""
     with saying(f"len() of {what} failed"):
         length = len(found)
     if length != expected:
@@ -171,7 +171,7 @@ def assert_len(expected: int, found: Any, what: str) -> None:
 
 
 def assert_equal(expected: Any, found: Any, what: str) -> None:
-    """Check that two elements, or two states, are the same."""
+    """Check that two elements, or two states, are equal."""
     where = difference(expected, found)
     if where is not None:
         raise AssertionError(
@@ -181,7 +181,7 @@ def assert_equal(expected: Any, found: Any, what: str) -> None:
 
 
 def _as_json(state: Any) -> Any:
-    """Return what is left of a state after JSON: lists for tuples, strings for keys."""
+    """Return a state after a round trip through JSON: tuples become lists, keys strings."""
     try:
         return json.loads(json.dumps(state))
     except (TypeError, ValueError):
@@ -189,7 +189,7 @@ def _as_json(state: Any) -> Any:
 
 
 def checked_length(sized: Any, name: str) -> int:
-    """Return the length of a dataset or source, which has to be the same when asked again."""
+    """Return the length of a dataset or source, which has to be the same in a second call."""
     with saying(f"len() of the {name} failed"):
         length, again = len(sized), len(sized)
     assert_equal(length, again, f"len() of the {name}, asked a second time")

@@ -1,4 +1,4 @@
-"""Checks for datasets: however they are read and restored, the elements are the same."""
+"""Checks for datasets: the elements are the same in whatever way they are read and restored."""
 
 import copy
 import itertools
@@ -25,7 +25,7 @@ from wholegrain.testing.checks import (
     some_positions,
 )
 
-# An infinite dataset has sys.maxsize elements. Nobody gets to its end, nor to its next epoch.
+# An infinite dataset has sys.maxsize elements, so its end and its next epoch are out of reach.
 _OUT_OF_REACH = 2**53
 
 
@@ -38,20 +38,20 @@ def check_map_dataset(
     num_threads: Sequence[int] = (0, 4),
     seed: int = 0,
 ) -> None:
-    """Check that a MapDataset gives the same element however it is read.
+    """Check that a MapDataset returns the same element in whatever way it is read.
 
-    `ds[i]` is what counts. It has to be the same when it is read again, when it is read as
-    part of a chunk, in any order and company, and when it is iterated over, with and without
-    threads. Indices past `len(ds)` have to work: they address later epochs.
+    `ds[i]` is the reference. A second read has to return the same, and so does reading it as part
+    of a chunk, in any order and with any other elements, and iterating with and without threads.
+    Indices past `len(ds)` have to work, because they address later epochs.
 
     Args:
         ds: The dataset. It may be infinite.
-        epochs: How many epochs to read. 1 leaves out the indices past `len(ds)`.
-        max_elements: Of a longer epoch only so many elements are read: some at its beginning,
-            some at its end, and some chosen by chance.
+        epochs: How many epochs to read. 1 excludes the indices past `len(ds)`.
+        max_elements: The maximum number of elements to read. Of a longer epoch, some at its
+            beginning, some at its end and some random ones are read.
         chunk_sizes: How many elements to read together.
-        num_threads: With how many threads to iterate. 0 is the caller's thread.
-        seed: Chooses orders and elements.
+        num_threads: The numbers of threads to iterate with. 0 is the caller's thread.
+        seed: Selects the orders and the elements.
 
     Raises:
         AssertionError: If two reads of one element differ, or one of them fails.
@@ -80,16 +80,16 @@ def check_map_dataset(
         with saying(f"ds.getitems({chunk}) failed"):
             found = ds.getitems(np.array(chunk, dtype=np.int64))
         assert_len(len(chunk), found, f"ds.getitems({chunk})")
-        for place, index in enumerate(chunk):
-            what = f"ds.getitems({chunk})[{place}], the element at index {index}"
-            assert_equal(elements[index], found[place], what)
+        for position, index in enumerate(chunk):
+            what = f"ds.getitems({chunk})[{position}], the element at index {index}"
+            assert_equal(elements[index], found[position], what)
 
     for threads in num_threads:
         _check_iteration(ds, length, threads, max_elements)
 
 
 def _check_iteration(ds: MapDataset[Any], length: int, threads: int, max_elements: int) -> None:
-    """Check that iterating with `threads` threads gives the elements of the first epoch."""
+    """Check that iterating with `threads` threads returns the elements of the first epoch."""
     options = ReadOptions(num_threads=threads, prefetch_buffer_size=2 * threads)
     with opened(ds.to_iter_dataset(options, allow_nones=True)) as it:
         for start in dict.fromkeys((0, max(0, length - max_elements // 2))):
@@ -101,7 +101,7 @@ def _check_iteration(ds: MapDataset[Any], length: int, threads: int, max_element
                 assert_equal(ds[index], next_element(it, what), what)
         if length < _OUT_OF_REACH:
             assert_end(it, f"to_iter_dataset({options}, allow_nones=True)")
-    if length > max_elements:  # To skip what is missing may take forever.
+    if length > max_elements:  # Skipping missing elements might take forever.
         return
     present = [element for element in map(ds.__getitem__, range(length)) if element is not None]
     with opened(ds.to_iter_dataset(options)) as it:
@@ -119,20 +119,20 @@ def check_iter_dataset(
     through_json: bool = True,
     seed: int = 0,
 ) -> None:
-    """Check that an IterDataset goes on from each of its states as if nothing had happened.
+    """Check that an IterDataset continues from each of its states as if it had not been stopped.
 
-    The states of one run are restored into fresh iterators and into running ones, directly and
-    through JSON, as checkpoints do it. What follows has to equal the uninterrupted run. Besides
-    that: iterators do not disturb each other, asking for a state changes nothing, a state that
-    was handed out stays as it is, and an iterator that has ended stays at its end.
+    The states of one run are restored into new iterators and into running ones, directly and
+    through JSON, as checkpoints do. The elements that follow have to equal the uninterrupted run.
+    The check also makes sure that iterators are independent of each other, that `get_state` changes
+    nothing, that a returned state never changes, and that an iterator that has ended stays ended.
 
     Args:
         ds: The dataset. It may be infinite.
-        max_elements: How many elements to read of a longer dataset.
-        max_restores: How many states to restore: the first ones, the last ones, and others
-            chosen by chance.
-        through_json: Whether states have to survive JSON. Checkpoints need it.
-        seed: Chooses the states.
+        max_elements: How many elements of a longer dataset to read.
+        max_restores: How many states to restore: the first ones, the last ones, and some random
+            ones.
+        through_json: Whether states have to survive JSON, as they do in checkpoints.
+        seed: Selects the states.
 
     Raises:
         AssertionError: If a restored run differs from the uninterrupted one.
@@ -147,7 +147,7 @@ def check_iter_dataset(
 
     rng = np.random.default_rng(seed)
     for step in some_positions(len(states), max_restores, rng):
-        # The state after the last element, and the one after the end, have nothing behind them.
+        # No elements follow the state after the last element, nor the one after the end.
         expected = elements[step:]
         state = states[step]
         fresh = {"a fresh iterator": state}
@@ -173,7 +173,7 @@ def check_iter_dataset(
 
 
 def _run(ds: IterDataset[Any], max_elements: int) -> tuple[list[Any], list[Any], bool]:
-    """Read `ds`; return its elements, the states before, between and after, and if it ended."""
+    """Read `ds`; return its elements, the states between them, and whether it has ended."""
     elements: list[Any] = []
     with opened(ds) as it:
         states = [it.get_state()]
@@ -197,7 +197,7 @@ def _run(ds: IterDataset[Any], max_elements: int) -> tuple[list[Any], list[Any],
 
 
 def _check_other_runs(ds: IterDataset[Any], elements: list[Any], states: list[Any]) -> None:
-    """Check that other iterators, side by side or in strides, give the same."""
+    """Check that other iterators, interleaved or with `take`, return the same."""
     with opened(ds) as one, opened(ds) as other:
         for step, element in enumerate(elements):
             what = f"Element {step} of another iterator"

@@ -1,4 +1,4 @@
-"""A pipeline restored where a training job would restore it: in a process that knows nothing."""
+"""Restores a pipeline as a training job would: in a new process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from wholegrain.testing.checks import END, assert_equal, saying
 
 _JOB, _ANSWER, _LOG = "job", "answer", "log"
 
-# Modules are to be found where they are found here; then everything else may be imported.
+# The new process has to find modules where this one does, before it imports anything else.
 _PROGRAM = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[2])
@@ -40,23 +40,23 @@ def check_resume(
     seed: int = 0,
     timeout_s: float = 300.0,
 ) -> None:
-    """Check that a pipeline goes on after a restart as if it had not been stopped.
+    """Check that a pipeline continues after a restart as if it had not been stopped.
 
-    The pipeline is run here once, without interruption. Then, for a few steps chosen by chance,
-    a new Python process gets a copy of the pipeline and, as JSON, the state after that step; what
-    it reads from there on has to be what was read here.
+    The pipeline is run here once, without interruption. Then, for a few random steps, a new Python
+    process gets a copy of the pipeline and the state after that step, as JSON. It has to read the
+    same elements that followed here.
 
-    So it finds what a restore within one process cannot: order that depends on the hash of
-    strings or on the order of files in a folder, random numbers that nobody seeded, counters in
-    global variables, and states that JSON changes.
+    This finds errors that a restore within one process cannot: an order that depends on the hash of
+    strings or on the order of files in a folder, random numbers without a seed, counters in global
+    variables, and states that JSON changes.
 
     Args:
         pipeline: A dataset or a DataLoader, or a function without arguments that returns one.
-            Functions and classes of the main script go along to the process; what comes from
-            modules is imported there.
-        max_elements: How many elements to read of a longer pipeline.
+            Functions and classes of the main script are sent to the process; modules are imported
+            there.
+        max_elements: How many elements of a longer pipeline to read.
         num_restores: At how many steps to restore, each in a process of its own.
-        seed: Chooses the steps.
+        seed: Selects the steps.
         timeout_s: How long each of the processes may take.
 
     Raises:
@@ -75,7 +75,7 @@ def check_resume(
     for step in sorted(steps):
         what = f"After the state of step {step} was restored in another process"
         expected = elements[step:]
-        # One more shows whether it ends where it should.
+        # Reading one more element shows whether the pipeline ends at the right step.
         count = len(expected) + has_ended
         found = _read_elsewhere(packed, states[step], count, timeout_s, what)
         for number, pair in enumerate(zip_longest(expected, found, fillvalue=END), step):
@@ -92,7 +92,7 @@ def check_resume(
 
 
 def _run(pipeline: Any, max_elements: int) -> tuple[list[Any], list[str], bool]:
-    """Return the elements, the states between them in JSON, and whether that was all."""
+    """Return the elements, the states between them as JSON, and whether the pipeline ended."""
     elements: list[Any] = []
     it = _opened(pipeline)
     try:
@@ -102,7 +102,7 @@ def _run(pipeline: Any, max_elements: int) -> tuple[list[Any], list[str], bool]:
                 element = next(it, END)
             if element is END:
                 return elements, states, True
-            # What later stages or the next element change in place is not to change this one.
+            # Copy the element, so that later changes in place do not affect it.
             elements.append(pickle.loads(cloudpickle.dumps(element)))
             states.append(_text_of(it.get_state(), len(elements)))
     finally:
@@ -127,7 +127,7 @@ def _text_of(state: Any, step: int) -> str:
 def _read_elsewhere(
     packed: bytes, state: str, count: int, timeout_s: float, what: str
 ) -> list[Any]:
-    """Return what a new process reads from `state` on."""
+    """Return the elements that a new process reads from `state` on."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / _JOB).write_bytes(pickle.dumps((packed, state, count, startup.names())))
         # Not a pipe: workers of the pipeline might hold on to it.
@@ -156,7 +156,7 @@ def _read_elsewhere(
 
 
 def answer(folder: str) -> None:
-    """Do what `check_resume` asks of another process, and leave the elements in `folder`."""
+    """Read elements in the other process for `check_resume`, and write them to `folder`."""
     packed, state, count, first = pickle.loads((Path(folder) / _JOB).read_bytes())
     error: str | None = None
     elements: list[Any] = []

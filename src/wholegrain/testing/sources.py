@@ -1,4 +1,4 @@
-"""A check for data sources: they are read from threads and from other processes."""
+"""A check for data sources, which are read from threads and from other processes."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -25,15 +25,15 @@ def check_source(
 ) -> None:
     """Check that a data source can be read from threads and processes.
 
-    Every index from 0 to `len(source) - 1` has to be readable and to give the same element each
-    time: one by one, many at once if the source has `__getitems__` or `_getitems`, from several
-    threads, and from a copy that was pickled as it is for worker processes.
+    Every index from 0 to `len(source) - 1` has to return the same element each time: one by one,
+    many at once if the source has `__getitems__` or `_getitems`, from several threads, and from a
+    copy that was pickled as for worker processes.
 
     Args:
-        source: What would be passed to `MapDataset.source` or to a `DataLoader`.
-        max_elements: Of a longer source only so many elements are read.
+        source: The object that would be passed to `MapDataset.source` or to a `DataLoader`.
+        max_elements: The maximum number of elements to read of a longer source.
         num_threads: How many threads read at once.
-        seed: Chooses orders and elements.
+        seed: Selects the orders and the elements.
 
     Raises:
         AssertionError: If two reads of one element differ, or one of them fails.
@@ -61,9 +61,9 @@ def check_source(
             with saying(f"source.{name}({chunk}) failed"):
                 found = read_many(chunk)
             assert_len(len(chunk), found, f"source.{name}({chunk})")
-            for place, index in enumerate(chunk):
-                what = f"source.{name}({chunk})[{place}], the element at index {index}"
-                assert_equal(elements[index], found[place], what)
+            for position, index in enumerate(chunk):
+                what = f"source.{name}({chunk})[{position}], the element at index {index}"
+                assert_equal(elements[index], found[position], what)
 
     with saying("The source cannot be pickled, which worker processes need"):
         unpickled = cloudpickle.loads(cloudpickle.dumps(source))

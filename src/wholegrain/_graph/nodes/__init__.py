@@ -1,4 +1,4 @@
-"""The transformations, one file each, imported when first used. They do not know each other."""
+"""The transformations, one file each, imported on first use. They do not import each other."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Several elements stacked into one."""
+"""Stacks several elements into one."""
 
 import functools
 import time
@@ -23,16 +23,16 @@ from wholegrain._state.spec import CheckpointSpec
 
 BatchFn = Callable[[Sequence[Any]], Any]
 
-# So many members are asked of the parent at once, at most: more makes a read no cheaper.
+# The maximum number of members per read of the parent: a larger read is no cheaper per element.
 _MEMBERS_PER_READ = 1 << 15
 
-# Of large elements, which are copied one after the other: they should still be in a cache.
+# Large members are copied in portions of this size, so that they are still in the CPU's cache.
 _BYTES_AT_ONCE = 1 << 20
-_SECONDS_PER_BYTE = 1e-9  # Several times what a copy takes.
+_SECONDS_PER_BYTE = 1e-9  # Several times what copying a byte takes.
 
 
 def check_batch_size(batch_size: Any) -> int:
-    """Return `batch_size` as an int, or refuse it."""
+    """Return `batch_size` as an int; raise if it is not a positive number."""
     size = whole_number("batch_size", batch_size)
     if size <= 0:
         raise ValueError(f"A batch needs at least one element, but got batch_size={size}.")
@@ -81,9 +81,9 @@ class BatchMapDataset(OneParentMapNode[T]):
         first = position * self._batch_size
         last = min(first + self._batch_size, self._parent_length)
         start = epoch * self._parent_length
-        if abs(start + last) >= 2**63:  # A later epoch of an infinite dataset.
-            places = range(start + first, start + last)
-            return self._batch([self.parent.getitem(place) for place in places])  # type: ignore[no-any-return]
+        if abs(start + last) >= 2**63:  # A late epoch of an infinite dataset: no int64 array.
+            positions = range(start + first, start + last)
+            return self._batch([self.parent.getitem(position) for position in positions])  # type: ignore[no-any-return]
         members = np.arange(start + first, start + last)
         if self._batch_fn is None:
             rows: Any = self.parent.gather(members)
@@ -111,12 +111,12 @@ class BatchMapDataset(OneParentMapNode[T]):
         return joined([self._read_batches(indices[start : start + step]) for start in starts])
 
     def _first_member(self, index: int) -> int:
-        """Return where a batch starts in the parent, whatever the size of that number."""
+        """Return where a batch starts in the parent, as an int of any size."""
         epoch, position = divmod(index, self._length)
         return epoch * self._parent_length + position * self._batch_size
 
     def _gathers(self) -> bool:
-        """Whether the elements are rows of one array, of which a batch is taken at once."""
+        """Whether the elements are rows of one array, so that a batch is one gather."""
         return self.parent.gather(np.arange(0)) is not None
 
     def _read_batches(self, indices: Indices) -> list[Any]:
@@ -125,7 +125,7 @@ class BatchMapDataset(OneParentMapNode[T]):
         firsts = positions * self._batch_size
         sizes = np.minimum(self._batch_size, self._parent_length - firsts)
         ends = np.cumsum(sizes)
-        # Each batch counts up from its first member.
+        # The indices of a batch's members count up from its first member.
         starts = epochs * self._parent_length + firsts
         members = np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
         elements = self.parent.getitems(members)
@@ -134,7 +134,7 @@ class BatchMapDataset(OneParentMapNode[T]):
             for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)
         ]
         if type(elements) is PartlyFailed:
-            # A batch fails with the first of its members that did.
+            # A batch fails with the first of its members that failed.
             groups = PartlyFailed(
                 [next(filter(is_failure, group), list(group)) for group in groups]
             )
@@ -242,10 +242,8 @@ class BatchDatasetIterator(TransformIterator[T]):
         self._drop_remainder = drop_remainder
         self._batch_fn: BatchFn = stack if batch_fn is None else batch_fn
         self._stacks = batch_fn is None
-        self._at_once = (
-            batch_size  # So many members are taken at a time; fewer where they are large.
-        )
-        # Some parents have their elements in columns, of which a batch is taken at once.
+        self._at_once = batch_size  # How many members to take at a time; fewer if they are large.
+        # Parents with columnar data can return a whole batch in one call.
         self._take_stacked = getattr(parent, "take_stacked", None) if self._stacks else None
 
     def __next__(self) -> T:
@@ -264,7 +262,7 @@ class BatchDatasetIterator(TransformIterator[T]):
             raise
 
     def next_into(self, empty: Empty) -> T:
-        """Return the next batch in memory that `empty` gives, where it can."""
+        """Return the next batch in memory from `empty`, if the batch function allows that."""
         return self._next_batch_into(empty) if self._stacks else next(self)
 
     def _next_batch_into(self, empty: Empty) -> Any:
@@ -273,7 +271,8 @@ class BatchDatasetIterator(TransformIterator[T]):
         self._at_once = self._batch_size
         if members and has_large_arrays(members[0]):
             size = nbytes(members[0])
-            # What has just been made is copied at once. What lay ready is in no cache anyway.
+            # Members that were just computed are in the cache, so copy them soon. Members that
+            # were ready before are in no cache, so nothing is gained by smaller portions.
             if time.perf_counter() - began > len(members) * size * _SECONDS_PER_BYTE:
                 self._at_once = min(self._batch_size, max(1, _BYTES_AT_ONCE // size))
             if len(members) < self._batch_size:
@@ -287,7 +286,7 @@ class BatchDatasetIterator(TransformIterator[T]):
             raise
 
     def _grown(self, members: list[Any], empty: Empty) -> GrowingBatch:
-        """Take the rest of a batch, stacking it meanwhile."""
+        """Take the rest of a batch, and stack members as they arrive."""
         batch = GrowingBatch(self._batch_size, empty)
         while members:
             for member in members:
@@ -299,7 +298,7 @@ class BatchDatasetIterator(TransformIterator[T]):
         return batch
 
     def _members(self, members: list[Any] | None = None) -> list[Any]:
-        """Take the members of a batch, or those that follow the first ones."""
+        """Take the members of a batch, after those that were already taken."""
         size = self._batch_size
         if members is None:
             members = self._take(size)
@@ -315,7 +314,7 @@ class BatchDatasetIterator(TransformIterator[T]):
         return members
 
     def _take(self, count: int) -> list[Any]:
-        """Take so many members, or fewer, or none at the end."""
+        """Take at most `count` members; none at the end."""
         return self.parent.take(count)
 
     @property

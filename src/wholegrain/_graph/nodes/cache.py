@@ -1,4 +1,4 @@
-"""Elements kept in memory for the next epoch."""
+"""Keeps elements in memory for the next epoch."""
 
 import operator
 
@@ -12,13 +12,13 @@ _CHUNK = 1024
 
 
 class CacheIterDataset(OneParentIterNode[T]):
-    """Keeps the elements of the first epoch, and gives them again in later ones.
+    """Keeps the elements of the first epoch, and returns them again in later epochs.
 
-    Put a `RepeatIterDataset` behind it. The elements are kept as they are, not copied: what
-    later stages change in place stays changed.
+    Apply a `RepeatIterDataset` to it. The elements are not copied: if a later stage changes one in
+    place, it stays changed.
 
     Args:
-        parent: What is read once.
+        parent: The dataset to read once.
     """
 
     keeps_size = True
@@ -40,8 +40,8 @@ class CacheIterDataset(OneParentIterNode[T]):
 class CacheDatasetIterator(TransformIterator[T]):
     """A position in a CacheIterDataset.
 
-    Elements are not part of a state: an iterator that is restored where it has not been reads
-    the parent again from its start, when the next element is asked for.
+    A state holds no elements. If an iterator is restored at a position that it has not reached
+    before, the next call of `next` reads the parent again from its start.
     """
 
     def __init__(self, parent: DatasetIterator[T]) -> None:
@@ -50,9 +50,9 @@ class CacheDatasetIterator(TransformIterator[T]):
         self._kept: list[T] = []
         self._filled = False
         self._position = 0
-        # What to say of the parent while it stands elsewhere than the elements that are given.
+        # The parent's state to save while the parent itself is at another position.
         self._parent_state: State | None = None
-        self._missing: int | None = 0  # How many to read again; None for all.
+        self._missing: int | None = 0  # How many elements to read again; None for all.
         self._reading_again = False
 
     def __next__(self) -> T:
@@ -79,7 +79,7 @@ class CacheDatasetIterator(TransformIterator[T]):
             go_to_state_of(self.parent, self._start)
             self._kept = []
             self._reading_again = True
-        # An element that fails is raised once: the next call goes on behind it.
+        # The error of an element is raised once: the next call continues after that element.
         while self._missing is None or len(self._kept) < self._missing:
             missing = _CHUNK if self._missing is None else self._missing - len(self._kept)
             more = self.parent.take(min(missing, _CHUNK))
@@ -88,7 +88,7 @@ class CacheDatasetIterator(TransformIterator[T]):
             self._kept += more
         self._reading_again = False
         if self._missing is not None and self._parent_state is not None:
-            # There may have been more before it: elements that failed.
+            # Failed elements may come between the last kept element and the saved position.
             go_to_state_of(self.parent, self._parent_state)
             self._parent_state = None
         self._missing = 0
@@ -112,7 +112,7 @@ class CacheDatasetIterator(TransformIterator[T]):
         self._reading_again = False
         self._filled = has_all or filled
         if self._filled:
-            # Everything is here, or has to be: only the position counts.
+            # All elements are kept already, or have to be read again: only the position matters.
             self._parent_state = copy_state(state["parent"])
             self._missing = 0 if has_all else None
         elif position <= len(self._kept):

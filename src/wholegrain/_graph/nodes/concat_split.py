@@ -1,4 +1,4 @@
-"""Sequences laid end to end and cut into rows of a fixed length."""
+"""Concatenates sequences and cuts them into rows of a fixed length."""
 
 import collections
 from collections.abc import Collection, Mapping
@@ -28,22 +28,22 @@ from wholegrain._state.validate import (
     wrong_state,
 )
 
-_WHOLE = (-1, -1)  # says in a state that an element is not cut
+_WHOLE = (-1, -1)  # The value in a state for a feature that is not cut.
 
 
 class ConcatThenSplitIterDataset(OneParentIterNode[Row]):
-    """Rows of a fixed length, without padding but in the last: elements that do not fit are split.
+    """Rows of a fixed length. Elements that do not fit are split, so only the last row is padded.
 
-    Elements are flat dicts of arrays. What does not fit into a row goes on in the next. To each
-    feature come `<feature>_segment_ids`, which number the pieces of a row from 1 (0 is padding),
-    and `<feature>_positions`, which count the cells of each piece.
+    Elements are flat dicts of arrays. The part of an element that does not fit into a row continues
+    in the next. For each feature, a row also has `<feature>_segment_ids`, which number the pieces
+    of a row from 1 (0 is padding), and `<feature>_positions`, which count the cells of a piece.
 
     Args:
         parent: The dataset whose elements are concatenated.
-        length_struct: For each feature, the length of a row. Elements have these features only.
-        meta_features: Features that are not split, and go without segment ids and positions.
+        length_struct: For each feature, the length of a row. Elements have only these features.
+        meta_features: Features that are not split and get no segment ids and positions.
         split_full_length_features: Whether an element that fills a row by itself may be split.
-            If not, it makes a row of its own.
+            If not, it becomes a row of its own.
         bos_handling: What to do with the first token of each piece.
         bos_features: The features in which `bos_handling` replaces tokens.
         bos_token_id: The token for "begin of sequence".
@@ -93,9 +93,9 @@ class ConcatThenSplitIterDataset(OneParentIterNode[Row]):
 class ConcatThenSplitDatasetIterator(TransformIterator[Row]):
     """A position in the stream of concatenated elements.
 
-    Rows that were made together wait in a queue. The state says where the making of them began:
-    before which element of the parent, what of it was already used, and how many of the rows
-    were handed out since.
+    Rows that were made together wait in a queue. The state says where these rows begin: before
+    which element of the parent, how much of that element was already used, and how many of the
+    rows were returned since.
     """
 
     def __init__(self, parent: DatasetIterator[Any], plan: ConcatSplitPlan) -> None:
@@ -105,9 +105,9 @@ class ConcatThenSplitDatasetIterator(TransformIterator[Row]):
 
     def _begin_at(self, parent_state: State) -> None:
         self._rows: collections.deque[Row] = collections.deque()
-        self._rest: Piece | None = None  # of the last element, for the next row
+        self._rest: Piece | None = None  # The rest of the last element, for the next row.
         self._has_ended = False
-        # Where the rows in the queue begin, and how many of them were handed out.
+        # Where the rows in the queue begin, and how many of them were returned.
         self._begun_at = parent_state
         self._begun_with: Piece | None = None
         self._num_handed_out = 0
@@ -128,7 +128,7 @@ class ConcatThenSplitDatasetIterator(TransformIterator[Row]):
         self._num_handed_out = 0
 
     def _make_rows(self) -> None:
-        """Fill a row, and make others of the full-length elements met on the way."""
+        """Fill a row; full-length elements that are read meanwhile become rows of their own."""
         plan, parent = self._plan, self.parent
         row = ConcatenatedRow(plan)
         if self._rest is not None:
@@ -190,7 +190,7 @@ class ConcatThenSplitDatasetIterator(TransformIterator[Row]):
                 raise wrong_state(self, f"of {shortened(name)} it has the slice {shortened(cut)}")
 
     def go_to(self, state: State) -> None:
-        # JSON gives back lists for the tuples.
+        # Tuples become lists in JSON.
         slices = {name: (int(a), int(b)) for name, (a, b) in state["remainder_slices"].items()}
         num_handed_out = int(state["elements_from_buffer_after_checkpoint"])
         go_to_state_of(self.parent, state["parent_state"])
@@ -234,7 +234,7 @@ class ConcatThenSplitDatasetIterator(TransformIterator[Row]):
 
 
 def _is_cut(cut: Any) -> bool:
-    """Whether a part of a state says which cells of a feature are left."""
+    """Whether a part of a state gives the remaining cells of a feature."""
     if not isinstance(cut, (list, tuple)) or len(cut) != 2 or not all(map(is_whole_number, cut)):
         return False
     return tuple(cut) == _WHOLE or 0 <= cut[0] <= cut[1]

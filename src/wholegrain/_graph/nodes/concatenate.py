@@ -1,4 +1,4 @@
-"""Datasets one after the other."""
+"""Concatenates datasets."""
 
 import itertools
 import sys
@@ -14,7 +14,7 @@ from wholegrain._state.spec import CheckpointSpec
 
 
 class ConcatenateMapDataset(ManyParentsMapNode[T]):
-    """In each epoch, that epoch of each dataset in turn."""
+    """In each epoch, the elements of that epoch of each dataset, one dataset after the other."""
 
     checkpoint = CheckpointSpec(fixed=("lengths",))
 

@@ -1,4 +1,4 @@
-"""The elements for which a function is true."""
+"""Keeps the elements for which a function is true."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ class FilterMapDataset(FunctionTransform[T]):
         return self.parent._element_spec
 
     def _about(self, name: str) -> str:
-        return f"{name} leaves gaps: `ds[i]` may be None, and iteration skips those."
+        return f"{name} leaves gaps: `ds[i]` may be None, and iteration skips them."
 
 
 class FilterIterDataset(OneParentIterNode[T]):
@@ -52,7 +52,7 @@ class FilterIterDataset(OneParentIterNode[T]):
 
     def __init__(self, parent: Any, transform: Any) -> None:
         super().__init__(parent)
-        # Refused here, not when it is read.
+        # Raise here, not when the first element is read.
         method_or_function(transform, "Filter", "filter")
         self._transform = transform
 
@@ -64,27 +64,27 @@ class FilterIterDataset(OneParentIterNode[T]):
 
 
 class FilterDatasetIterator(ElementIterator[T]):
-    """A position in a FilterIterDataset: after the last element that was looked at.
+    """A position in a FilterIterDataset: after the last element that the function was called for.
 
-    Of a chunk all elements are looked at, and the parent is put back. It moves on, up to an element
-    that is kept, when that one is given.
+    The function is called for all elements of a chunk, and then the parent is put back. When a kept
+    element is returned, the parent moves forward to it.
     """
 
     def __init__(self, parent: DatasetIterator[Any], transform: Any) -> None:
         super().__init__(parent, transform)
         self._keeps: Callable[[Any], Any] = method_or_function(transform, "Filter", "filter")
         self._watch = DropWatch(self, self.context.options)
-        # A window that ends in an error has to end at the very element.
+        # A DropWatch that may raise has to do so at the exact element, so elements come singly.
         self._chunks = parent.takes_back and not self._watch.raises
-        # Elements that were looked at before their turn, and what the function said of them.
+        # Elements that the function was already called for, and its results.
         self._elements: Sequence[Any] = ()
         self._verdicts: Sequence[Any] = ()
         self._given: Sequence[Any] = ()  # The verdicts up to the last element of the last `take`.
-        self._back = 0  # How many elements of it were put back.
+        self._back = 0  # How many elements of that `take` were put back.
 
     @property
     def moves_at_end(self) -> bool:
-        return True  # Over the elements that were dropped.
+        return True  # The parent moves over dropped elements.
 
     def __next__(self) -> T:
         if self._verdicts:
@@ -107,7 +107,7 @@ class FilterDatasetIterator(ElementIterator[T]):
         if not self._chunks:
             return super(ElementIterator, self).take(count)
         if self._back:
-            self._forget_held()  # What was put back is looked at again.
+            self._forget_held()  # The function is called again for elements that were put back.
         while True:
             if not self._verdicts and not self._look_at(min(count, self._watch.left_in_window)):
                 return []
@@ -132,13 +132,13 @@ class FilterDatasetIterator(ElementIterator[T]):
             self._move_on(stop, 0)
 
     def _look_at(self, count: int) -> bool:
-        """Take some elements of the parent and ask the function; return whether there are any."""
+        """Call the function for some elements of the parent; return whether there were any."""
         elements = self.parent.take(count)
         verdicts: list[Any] = []
         try:
             self.transform_chunk(verdicts, elements)
             if len(verdicts) < len(elements):
-                raise StopIteration  # `map` took it for the end of the elements.
+                raise StopIteration  # The function raised it, and `map` treated it as the end.
         except BaseException as error:
             verdicts = after_failure(error, verdicts, self.transform_chunk, self, elements)
         self.parent.put_back(len(elements))
@@ -146,7 +146,7 @@ class FilterDatasetIterator(ElementIterator[T]):
         return bool(elements)
 
     def _move_on(self, count: int, kept: int) -> None:
-        """Move over elements that were looked at."""
+        """Move the parent forward over elements that have a verdict."""
         self.parent.pass_over(count)
         self._elements, self._verdicts = self._elements[count:], self._verdicts[count:]
         self._watch.see(count, count - kept)
@@ -160,7 +160,7 @@ class FilterDatasetIterator(ElementIterator[T]):
         self.parent.pass_over(self._looked_at() - before)
 
     def _looked_at(self) -> int:
-        """Return how far the parent is in the chunk of the last `take`."""
+        """Return the parent's offset in the chunk of the last `take`."""
         return _ends(self._given)[-1 - self._back]
 
     def _forget_held(self) -> None:
@@ -173,5 +173,5 @@ class FilterDatasetIterator(ElementIterator[T]):
 
 
 def _ends(verdicts: Sequence[Any]) -> list[int]:
-    """Return 0, and the number of elements up to each one that is kept."""
+    """Return 0, then for each kept element the number of elements up to and including it."""
     return [0, *(end for end, keep in enumerate(verdicts, 1) if keep)]

@@ -1,4 +1,4 @@
-"""Each element split into parts."""
+"""Splits each element into parts."""
 
 import contextlib
 import operator
@@ -21,13 +21,13 @@ from wholegrain._state.validate import copy_state, wrong_state
 
 
 class FlatMapMapDataset(OneParentMapNode[T]):
-    """The parts of each element, at `max_fan_out` indices for each.
+    """The parts of each element, at `max_fan_out` indices per element.
 
-    Where an element has fewer parts, None stands at the rest.
+    If an element has fewer parts, its remaining indices are None.
 
     Args:
         parent: The dataset whose elements are split.
-        transform: Splits an element; it has to give the same parts each time.
+        transform: Splits an element. It has to return the same parts each time.
     """
 
     checkpoint = CheckpointSpec(fixed=("transform.max_fan_out",), free=("transform",))
@@ -58,14 +58,14 @@ class FlatMapMapDataset(OneParentMapNode[T]):
         return parts[part] if part < len(parts) else None
 
     def getitems(self, indices: Indices) -> Sequence[T | None]:
-        places, parts = np.divmod(indices, self._transform.max_fan_out)
-        # Each parent element is read and split once, however many of its parts are asked for.
-        distinct, which = np.unique(places, return_inverse=True)
+        positions, parts = np.divmod(indices, self._transform.max_fan_out)
+        # Read and split each parent element once, however many of its parts were requested.
+        distinct, which = np.unique(positions, return_inverse=True)
         split = for_each(self._split_each, self, distinct, self.parent.getitems(distinct))
         pairs = zip(which.tolist(), parts.tolist(), strict=True)
         if type(split) is not PartlyFailed:
             return [split[at][part] if part < len(split[at]) else None for at, part in pairs]
-        # Each index of an element that failed has failed.
+        # If an element failed, all of its indices fail.
         return PartlyFailed([_part_of(split[at], part) for at, part in pairs])
 
     def _split_each(self, results: list[Any], elements: Sequence[Any]) -> None:
@@ -91,7 +91,7 @@ class FlatMapMapDataset(OneParentMapNode[T]):
         raise NotImplementedError("The element spec after a flat map is not known.")
 
     def _about(self, name: str) -> str:
-        return f"{name} leaves gaps: `ds[i]` may be None, and iteration skips those."
+        return f"{name} leaves gaps: `ds[i]` may be None, and iteration skips them."
 
     def __str__(self) -> str:
         return f"FlatMapMapDataset(transform={transform_name(self._transform)})"
@@ -132,7 +132,7 @@ class FlatMapIterDataset(OneParentIterNode[T]):
 
 
 class FlatMapDatasetIterator(TransformIterator[T]):
-    """A position among the parts of an element, that element's position kept beside it."""
+    """A position among the parts of an element, and the parent's state before that element."""
 
     def __init__(self, parent: DatasetIterator[S], transform: FlatMaps[S, T]) -> None:
         super().__init__(parent)
@@ -161,7 +161,7 @@ class FlatMapDatasetIterator(TransformIterator[T]):
         self._next_part = stop = min(part + count, len(parts))
         if type(parts) is list:
             return parts[part:stop]
-        return [parts[place] for place in range(part, stop)]
+        return [parts[position] for position in range(part, stop)]
 
     def _split_next(self) -> Sequence[Any]:
         before = self.parent.get_state()
@@ -190,7 +190,7 @@ class FlatMapDatasetIterator(TransformIterator[T]):
         return self._parts
 
     def _skip(self) -> None:
-        """Stand behind an element that failed."""
+        """Move past an element that failed."""
         self._before_element = self.parent.get_state()
         self._parts, self._next_part = (), 0
 
@@ -209,7 +209,7 @@ class FlatMapDatasetIterator(TransformIterator[T]):
         self._parts, self._next_part = (), 0
         self._before_element = self.parent.get_state()
         if next_part:
-            with contextlib.suppress(StopIteration):  # At the end, where the number stays.
+            with contextlib.suppress(StopIteration):  # At the end the part number stays as it is.
                 if next_part > len(self._split_next()):
                     raise wrong_state(
                         self, f"{next_part} parts were read of an element with {len(self._parts)}"

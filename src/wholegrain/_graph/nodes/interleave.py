@@ -1,4 +1,4 @@
-"""Several datasets in turn, a few of them open at a time."""
+"""Interleaves several datasets, a few of which are open at a time."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from wholegrain._state.validate import copy_state
 class InterleaveIterDataset(IterNode[T]):
     """One element of each of `cycle_length` datasets in turn.
 
-    A dataset that ends is replaced by the next one when its turn comes again. If reading has to
-    wait, the open datasets are run ahead by threads, and the next ones are opened ahead; that
-    never changes the order.
+    A dataset that ends is replaced by the next one when its turn comes again. If reading blocks,
+    threads read the open datasets ahead and open the next ones in advance. That never changes the
+    order.
 
     Args:
-        datasets: A sequence of datasets, or a MapDataset whose elements are datasets: those are
-            made one by one, when they are needed.
-        cycle_length: How many are open at a time.
+        datasets: A sequence of datasets, or a MapDataset whose elements are datasets. The latter
+            creates each dataset when it is needed.
+        cycle_length: How many datasets are open at a time.
         num_make_iter_threads: How many threads may open datasets ahead.
         make_iter_buffer_size: How many datasets may be opened ahead.
-        iter_buffer_size: How many elements each dataset may be run ahead.
+        iter_buffer_size: How many elements of each dataset may be read ahead.
     """
 
     opens_later = True
@@ -80,17 +80,15 @@ class InterleaveIterDataset(IterNode[T]):
 
     @property
     def datasets(self) -> Sequence[Any] | MapDataset[Any]:
-        """The datasets that are interleaved."""
         return self._datasets
 
     @property
     def cycle_length(self) -> int:
-        """How many of them are open at a time."""
         return min(self._cycle_length, len(self._datasets))
 
     def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
-        """Keep a part of the datasets: how a worker's copy gets its share."""
-        del sequential_slice  # Datasets are dealt out one by one in any case.
+        """Keep a part of the datasets. This shards a worker's copy."""
+        del sequential_slice  # Whole datasets are distributed in both cases.
         self._datasets = self._datasets[sl]
 
     def open_dataset(self, number: int, context: run.RunContext) -> DatasetIterator[T] | None:
@@ -102,19 +100,19 @@ class InterleaveIterDataset(IterNode[T]):
         with run.entered(context.but(options=options)):
             iterator: DatasetIterator[T] = dataset.__iter__()
         if iterator.moves_at_end and not isinstance(dataset, MapDataset):
-            # At its end, the state to keep is that of its last element.
+            # When the iterator ends, the state to keep is the one of its last element.
             return run_ahead(iterator, 0)
         return iterator
 
     def run_ahead(self, iterator: DatasetIterator[T]) -> DatasetIterator[T]:
-        """Return an iterator of the same elements that threads run ahead."""
+        """Return an iterator of the same elements, which threads read ahead."""
         if iterator.reads_ahead or not self._iter_buffer_size:
             return iterator
         return run_ahead(iterator, self._iter_buffer_size)
 
     @property
     def always_runs_ahead(self) -> bool:
-        """Whether threads are used even if reading does not wait."""
+        """Whether threads are used even if reading does not block."""
         return False
 
     @property
@@ -152,9 +150,9 @@ def _check_datasets(datasets: Any) -> None:
 
 
 class InterleaveDatasetIterator(StageIterator[T]):
-    """A position in each open dataset, and the place in the cycle.
+    """A position in each open dataset, and one in the cycle.
 
-    A place in the cycle ("slot") holds an iterator, or the last state of one that has ended.
+    Each position in the cycle ("slot") holds an iterator, or the last state of one that has ended.
     """
 
     def __init__(self, dataset: InterleaveIterDataset[T], context: run.RunContext) -> None:
@@ -170,7 +168,7 @@ class InterleaveDatasetIterator(StageIterator[T]):
         self._opener: OpenAhead[T] = OpenAhead(
             lambda number: dataset.open_dataset(number, context), num_threads
         )
-        # Open, but in no slot: `set_state` takes from here what is open already.
+        # Open iterators that are in no slot: `set_state` reuses them.
         self._idle: dict[int, DatasetIterator[T]] = {}
         self._clear()
 
@@ -178,12 +176,12 @@ class InterleaveDatasetIterator(StageIterator[T]):
         self._probe = Probe()
         self._running = False  # Whether threads or workers have been started.
         self._slots: list[DatasetIterator[T] | None] = [None] * self._cycle_length
-        self._numbers: list[int] = []  # Which dataset each slot has, or had last.
+        self._numbers: list[int] = []  # Which dataset each slot holds, or held last.
         self._last_states: list[State | None] = [None] * self._cycle_length
         self._next_slot = 0
         self._next_dataset = 0
         self._future_states: dict[int, State] = {}
-        self._ended_datasets: set[int] = set()  # Not to be opened, because they are at an end.
+        self._ended_datasets: set[int] = set()  # Datasets that have ended and are not opened.
 
     def __next__(self) -> T:
         slots = self._slots
@@ -218,7 +216,7 @@ class InterleaveDatasetIterator(StageIterator[T]):
                 self._next_slot = (slot + 1) % self._cycle_length
 
     def _probe_next(self, iterator: DatasetIterator[T]) -> T:
-        """Take an element and see whether that had to wait."""
+        """Take an element, and measure whether that blocked."""
         if self._ahead:
             if not self._running:
                 self.start_prefetch()
@@ -231,7 +229,7 @@ class InterleaveDatasetIterator(StageIterator[T]):
         return element
 
     def _started(self, iterator: DatasetIterator[T]) -> DatasetIterator[T]:
-        """Return the iterator run ahead, if that is wanted; and started, if the rest is."""
+        """Wrap the iterator to run ahead if reading blocks, and start it if the others run."""
         if self._ahead:
             iterator = self._dataset.run_ahead(iterator)
             if self._running:
@@ -246,7 +244,7 @@ class InterleaveDatasetIterator(StageIterator[T]):
             self._slots[slot] = None
 
     def _fill_slot(self, slot: int) -> None:
-        """Open the next dataset that there is in a slot."""
+        """Open the next dataset that is not missing in a slot."""
         while self._next_dataset < self._num_datasets:
             number = self._next_dataset
             self._next_dataset += 1
@@ -263,10 +261,10 @@ class InterleaveDatasetIterator(StageIterator[T]):
             else:
                 self._numbers.append(number)
             self._last_states[slot] = None
-            # First as it is: if it cannot be started now, it is read and started later.
+            # Store it unwrapped first: if starting fails now, it can be started later.
             self._slots[slot] = iterator
             self._slots[slot] = self._started(iterator)
-            if self._closed:  # By another thread, which may have missed this slot.
+            if self._closed:  # Another thread closed the iterator and may have missed this slot.
                 self._drop()
                 raise closed_error()
             if self._running:
@@ -301,11 +299,11 @@ class InterleaveDatasetIterator(StageIterator[T]):
         return self._state()
 
     def _state(self) -> State:
-        """Return the state; slots without a number have not been opened yet."""
+        """Return the state. Slots without a number have not been opened yet."""
         states: list[State | None] = []
-        exhausted = [0] * self._cycle_length  # Those whose dataset has ended, and no other follows.
+        exhausted = [0] * self._cycle_length  # 1 if the slot's dataset ended and none follows.
         none_left = self._next_dataset >= self._num_datasets
-        # Neither a comprehension nor `None in slots`: each is a call or two more for a state.
+        # Neither a comprehension nor `None in slots`, because each adds calls to every state.
         for iterator in self._slots:
             if iterator is None:
                 slot = len(states)
@@ -333,7 +331,7 @@ class InterleaveDatasetIterator(StageIterator[T]):
 
     def set_state(self, state: State) -> None:
         self.check_state(state)
-        self.go_to(state)  # Which goes back by itself, and need not open anything for that.
+        self.go_to(state)  # It restores the old position by itself, without opening anything.
 
     def go_to(self, state: State) -> None:
         if self._closed:
@@ -353,13 +351,12 @@ class InterleaveDatasetIterator(StageIterator[T]):
             self._opener.drop()
 
     def _set_aside(self) -> None:
-        """Take the iterators out of their slots, but keep them open."""
+        """Move the iterators from their slots to `_idle`, where they stay open."""
         for number, iterator in zip(self._numbers, self._slots, strict=False):
             if iterator is not None:
                 self._idle[number] = iterator
 
     def _close_idle(self) -> None:
-        """Close what is open and not needed."""
         idle, self._idle = self._idle, {}
         close_all(idle.values())
 
@@ -379,7 +376,7 @@ class InterleaveDatasetIterator(StageIterator[T]):
                 iterator = self._opener.open(number)
             self._slots[slot] = iterator
             if iterator is not None:
-                # Not by `check_state`, if it was not open.
+                # Not `go_to`: `check_state` skipped datasets that were not open.
                 iterator.set_state(slot_state)
                 self._slots[slot] = self._started(iterator)
 
@@ -394,7 +391,7 @@ class InterleaveDatasetIterator(StageIterator[T]):
         return self._next_slot, [None if it is None else it.progress() for it in self._slots]
 
     def get_shard_states(self) -> list[State]:
-        """Return for each dataset whether it has ended, and its state."""
+        """Return for each dataset its state and whether it has ended."""
         shards = interleave.states_of_datasets(self.get_state(), self._num_datasets)
         for number, shard in enumerate(shards):
             if shard["state"] is None:
@@ -402,13 +399,13 @@ class InterleaveDatasetIterator(StageIterator[T]):
         return shards
 
     def set_shard_states(self, shard_states: Sequence[Mapping[str, Any]]) -> None:
-        """Go to where each dataset has the given state."""
+        """Go to the position at which each dataset has the given state."""
         self.set_state(interleave.state_from_datasets(shard_states, self._cycle_length))
 
     def _ask_another(
         self, number: int, state: State | None, question: Callable[[DatasetIterator[T]], Any]
     ) -> Any:
-        """Ask an iterator of its own of a dataset; None if the dataset is missing."""
+        """Ask a new iterator of a dataset; return None if the dataset is missing."""
         iterator = self._dataset.open_dataset(number, self._context)
         if iterator is None:
             return None
@@ -422,7 +419,7 @@ class InterleaveDatasetIterator(StageIterator[T]):
         state = self.get_state()["iterators_in_use_states"][0]
         if self._slots[0] is not None:
             return self._slots[0]._get_next_index()
-        # It has ended or is closed: another iterator knows how far it came.
+        # The iterator has ended or is closed, so ask a new one how far it had come.
         return self._ask_another(0, state, lambda it: it._get_next_index()) or 0
 
     def _set_next_index(self, index: int) -> None:
@@ -443,7 +440,7 @@ class InterleaveDatasetIterator(StageIterator[T]):
             )
 
     def _drop(self) -> None:
-        """Close all that is open, or being opened."""
+        """Close all iterators that are open or being opened."""
         with contextlib.ExitStack() as stack:  # If one of them raises, the others are closed too.
             stack.callback(self._opener.drop)
             stack.callback(self._close_idle)
@@ -453,7 +450,7 @@ class InterleaveDatasetIterator(StageIterator[T]):
     def close(self) -> None:
         if self._closed:
             return
-        with contextlib.suppress(Exception):  # It may have been interrupted at any point.
+        with contextlib.suppress(Exception):  # An interruption may have left it torn.
             self._closed_state = self._state()
         self._closed = True
         self._opener.close()

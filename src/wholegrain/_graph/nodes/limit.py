@@ -12,8 +12,8 @@ class LimitIterDataset(OneParentIterNode[T]):
     """The first `count` elements, or all if there are fewer.
 
     Args:
-        parent: Where they come from.
-        count: How many, at least 1.
+        parent: The dataset to read from.
+        count: The number of elements, at least 1.
     """
 
     keeps_size = True

@@ -1,4 +1,4 @@
-"""Each element replaced by a function of it."""
+"""Replaces each element by a function of it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -42,7 +42,7 @@ class MapIterDataset(OneParentIterNode[T]):
 
     def __init__(self, parent: Any, transform: Any) -> None:
         super().__init__(parent)
-        # Refused here, not when it is read.
+        # Raise here, not when the first element is read.
         method_or_function(transform, "Map", "map")
         self._transform = transform
 
@@ -79,7 +79,7 @@ class MapDatasetIterator(ElementIterator[T]):
     def transform_chunk(self, results: list[Any], elements: list[Any]) -> None:
         function = self._function
         for element in elements:
-            # What was made is kept if it raises.
+            # Append one by one: results before an exception are kept.
             results.append(None if element is None else function(element))  # noqa: PERF401
 
     def _get_next_index(self) -> int:

@@ -1,4 +1,4 @@
-"""Each element replaced by a function of its index and it."""
+"""Replaces each element by a function of its index and the element."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -46,7 +46,7 @@ class MapWithIndexIterDataset(OneParentIterNode[T]):
 
     def __init__(self, parent: Any, transform: Any) -> None:
         super().__init__(parent)
-        # Refused here, not when it is read.
+        # Raise here, not when the first element is read.
         method_or_function(transform, "MapWithIndex", "map_with_index")
         self._transform = transform
 

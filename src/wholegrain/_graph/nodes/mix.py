@@ -1,4 +1,4 @@
-"""Datasets mixed by weight: evenly, and without randomness."""
+"""Mixes datasets by weight, evenly and without randomness."""
 
 import itertools
 import operator
@@ -49,7 +49,7 @@ class MixedMapDataset(ManyParentsMapNode[T]):
                 f" {empty} have none. Leave them out."
             )
         total = sum(self._weights)
-        # In doubles and in this order, because the lengths are Grain's.
+        # The order of these float operations matters: the lengths have to equal Grain's.
         longest = min(
             length / (weight / total) for length, weight in zip(lengths, self._weights, strict=True)
         )
@@ -63,7 +63,7 @@ class MixedMapDataset(ManyParentsMapNode[T]):
         found = [parent._period for parent in self._parents]
         if None in found:
             return None
-        # Until the one that takes longest has been through.
+        # The mixture repeats when the component that takes longest has repeated.
         total = sum(self._weights)
         pairs = zip(found, self._weights, strict=True)
         return max((length or 0) * total // weight + 1 for length, weight in pairs)
@@ -104,30 +104,30 @@ class SelectedMapDataset(ManyParentsMapNode[T]):
 
     def getitems(self, indices: Indices) -> Sequence[T | None]:
         select = self._selection_map.__getitem__
-        places = read_singly(select, indices.tolist(), self, indices)
-        if type(places) is not PartlyFailed:
-            return self.read_at(*self._located(places))
+        pairs = read_singly(select, indices.tolist(), self, indices)
+        if type(pairs) is not PartlyFailed:
+            return self.read_at(*self._located(pairs))
         return for_each(
             lambda out, some: out.extend(itertools.starmap(self._read_at, some)),
             self,
             indices,
-            places,
+            pairs,
         )
 
     def locate_many(self, indices: Indices) -> tuple[Indices, Indices]:
         return self._located([self._selection_map[index] for index in indices.tolist()])
 
     @staticmethod
-    def _located(places: Sequence[tuple[int, int]]) -> tuple[Indices, Indices]:
-        located = _as_array(places)
+    def _located(pairs: Sequence[tuple[int, int]]) -> tuple[Indices, Indices]:
+        located = _as_array(pairs)
         return located[:, 0], located[:, 1]
 
     def __str__(self) -> str:
         return f"SelectedMapDataset[{len(self._parents)} parents]"
 
 
-def _as_array(places: Sequence[tuple[int, int]]) -> Any:
-    return np.array(places, dtype=np.int64).reshape(-1, 2)
+def _as_array(pairs: Sequence[tuple[int, int]]) -> Any:
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
 class MixedIterDataset(IterNode[T]):
@@ -150,7 +150,7 @@ class MixedIterDataset(IterNode[T]):
     def checkpoint(self) -> CheckpointSpec:
         if self._keys is None:
             return CheckpointSpec(fixed=("weights",))
-        # By name, components and their weights may change.
+        # Components with names may change between runs, and so may their weights.
         return CheckpointSpec(free=("weights",), names="keys")
 
     def open(self) -> DatasetIterator[T]:
@@ -207,7 +207,7 @@ class MixedDatasetIterator(StageIterator[T]):
         self._index = 0
         self._stop = False
         self._closed = False
-        self._halted = False  # Stopped or closed: one thing to look at for each element.
+        self._halted = False  # Stopped or closed: a single check per element.
 
     def __next__(self) -> T:
         if self._halted:
@@ -244,7 +244,7 @@ class MixedDatasetIterator(StageIterator[T]):
         }
 
     def _states_of_parents(self, state: State) -> list[tuple[DatasetIterator[T], State]]:
-        """Return the components that a state speaks of, each with its own."""
+        """Return the components that a state mentions, each with its own state."""
         states: Any = part_of(state, "parents", self)
         kind: Any = (list, tuple) if self._keys is None else Mapping
         if not isinstance(states, kind):

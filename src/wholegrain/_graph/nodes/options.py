@@ -1,4 +1,4 @@
-"""Nodes that change no element: a seed for those behind, options for the whole pipeline."""
+"""Nodes that change no element: a seed for stages downstream, options for the whole pipeline."""
 
 from wholegrain._core.stack import Empty
 from wholegrain._core.types import IndexT, T
@@ -12,7 +12,7 @@ from wholegrain.options import DatasetOptions
 
 
 class SeedMapDataset(IndexTransform[T]):
-    """The parent, with a seed from which those of later stages follow."""
+    """The parent, with a seed from which stages downstream derive theirs."""
 
     keeps_size = True
     checkpoint = CheckpointSpec(position="parent")
@@ -32,13 +32,13 @@ class SeedMapDataset(IndexTransform[T]):
 
 
 class WithOptionsIterDataset(OneParentIterNode[T]):
-    """The parent, with options for all stages of the pipeline, before and behind it.
+    """The parent, with options for all stages of the pipeline, upstream and downstream of it.
 
-    Where several set the same option, the one nearest to the output counts.
+    If several nodes set the same option, the most downstream one wins.
 
     Args:
         parent: The pipeline so far.
-        options: What to set.
+        options: The options to set.
     """
 
     keeps_size = True
@@ -65,7 +65,7 @@ class WithOptionsIterDataset(OneParentIterNode[T]):
 
 
 class SeedIterDataset(OneParentIterNode[T]):
-    """The parent, with a seed from which those of later stages follow."""
+    """The parent, with a seed from which stages downstream derive theirs."""
 
     keeps_size = True
     checkpoint = CheckpointSpec(position="parent")
@@ -86,7 +86,7 @@ class SeedIterDataset(OneParentIterNode[T]):
 
 
 class PassingIterator(TransformIterator[T]):
-    """Gives the parent's elements."""
+    """Returns the parent's elements unchanged."""
 
     def __init__(self, parent: DatasetIterator[T]) -> None:
         super().__init__(parent)
@@ -95,7 +95,7 @@ class PassingIterator(TransformIterator[T]):
         return next(self.parent)  # type: ignore[no-any-return]
 
     def next_into(self, empty: Empty) -> T:
-        """Return the next element in memory that `empty` gives, if the parent can do that."""
+        """Return the next element in memory from `empty`, if the parent supports that."""
         next_into = getattr(self.parent, "next_into", None)
         return next(self.parent) if next_into is None else next_into(empty)  # type: ignore[no-any-return]
 

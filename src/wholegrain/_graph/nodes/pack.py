@@ -1,4 +1,4 @@
-"""Sequences packed into rows of a fixed length, so that little of them is padding."""
+"""Packs sequences into rows of a fixed length, with little padding."""
 
 import operator
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from wholegrain._packing.row_order import row_order
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import WrongStateError, copy_state
 
-# So many elements are asked of the parent at once, at most: more makes a read no cheaper.
+# The maximum number of elements per read of the parent: a larger read is no cheaper per element.
 _ELEMENTS_PER_READ = 256
 
 
 class _PackIterDataset(OneParentIterNode[Row]):
-    """What first-fit and best-fit have in common: all but the choice of a bin."""
+    """What first-fit and best-fit packing share: everything except the choice of a bin."""
 
     checkpoint = CheckpointSpec(
         fixed=(
@@ -81,27 +81,27 @@ class _PackIterDataset(OneParentIterNode[Row]):
 
 
 class FirstFitPackIterDataset(_PackIterDataset):
-    """Rows of a fixed length, each element in the first row that has room for it.
+    """Rows of a fixed length, with each element in the first row that has room for it.
 
-    Elements are flat dicts of arrays of different lengths. `num_packing_bins` rows fill together;
-    when an element fits none of them they are handed out, and it starts the next rows. To each
-    feature come `<feature>_segment_ids`, which number the elements of a row from 1 (0 is padding),
-    and `<feature>_positions`, which count the cells of each.
+    Elements are flat dicts of arrays of different lengths. `num_packing_bins` rows are filled
+    together. When an element fits into none of them, they are returned, and the element starts the
+    next rows. For each feature, a row also has `<feature>_segment_ids`, which number the elements
+    of a row from 1 (0 is padding), and `<feature>_positions`, which count the cells of an element.
 
     Args:
         parent: The dataset whose elements are packed.
         length_struct: For each feature, the length of a row. Other features are dropped.
-        num_packing_bins: How many rows fill together. More of them leave less padding.
-        seed: Selects the order of the rows. It does not follow from `ds.seed`.
-        shuffle_bins: Whether the rows of each packed batch come in a random order: the first
-            ones tend to hold short sequences.
+        num_packing_bins: How many rows are filled together. More of them leave less padding.
+        seed: Selects the order of the rows. It is not derived from `ds.seed`.
+        shuffle_bins: Whether to return the rows of each packed batch in a random order. Without
+            it, the first rows tend to hold short sequences.
         shuffle_bins_group_by_feature: A feature by whose mean value the rows are sorted before
             shuffling, such as an epoch number.
         meta_features: Features without segment ids and positions. Those that are not in
             `length_struct` become a list with one entry for each element of the row.
         pack_alignment_struct: For each feature, a number at whose multiples sequences start.
-        padding_struct: For each feature, what empty cells hold, instead of 0.
-        max_sequences_per_bin: How many elements a row takes.
+        padding_struct: For each feature, the value of empty cells; 0 by default.
+        max_sequences_per_bin: The maximum number of elements in a row.
 
     Example:
         >>> ds = FirstFitPackIterDataset(
@@ -113,9 +113,9 @@ class FirstFitPackIterDataset(_PackIterDataset):
 
 
 class BestFitPackIterDataset(_PackIterDataset):
-    """Rows of a fixed length, each element in the fullest row that has room for it.
+    """Rows of a fixed length, with each element in the fullest row that has room for it.
 
-    It leaves a little less padding than `FirstFitPackIterDataset`, whose arguments it takes.
+    It leaves a little less padding than `FirstFitPackIterDataset` and takes the same arguments.
     """
 
     _best_fit = True
@@ -124,8 +124,8 @@ class BestFitPackIterDataset(_PackIterDataset):
 class PackingDatasetIterator(TransformIterator[Row]):
     """A position among the rows of a packed batch.
 
-    The state holds no elements: a restored iterator packs the batch again, from the parent's
-    state before its first element, and goes on at `next_row`.
+    The state holds no elements. A restored iterator packs the batch again, from the parent's state
+    before its first element, and continues at `next_row`.
     """
 
     def __init__(
@@ -142,20 +142,21 @@ class PackingDatasetIterator(TransformIterator[Row]):
         self._seed = seed
         self._shuffle_bins = shuffle_bins
         self._group_by_feature = group_by_feature
-        # Two batches are in use: one is filled, one is handed out. A third may still be held.
+        # Two batches are in use, one being filled and one being returned. The consumer may hold a
+        # third.
         self._memory = RecycledArrays(max_spare=3 * 3 * len(plan.features))
         self._next_row = 0
-        self._counter = 0  # rows handed out, over all batches
+        self._counter = 0  # Rows returned, over all batches.
         self._forget_batches()
 
     def _forget_batches(self) -> None:
         self._emitting: PackedBatch | None = None
         self._order: list[int] = []
         self._filling: PackedBatch | None = None
-        self._waiting: list[Any] = []  # elements that are not yet in a row
-        # The parent's states before the first element of the batch that is being handed out
-        # (between batches: the next one), of the one that is being filled, and of `_waiting`.
-        # None where it is the state in which the parent is now.
+        self._waiting: list[Any] = []  # Elements that are not yet in a row.
+        # The parent's states before the first element of the batch that is being returned (between
+        # batches: the next one), of the batch that is being filled, and of `_waiting`. None means
+        # the parent's current state.
         self._start: State | None = None
         self._filling_start: State | None = None
         self._waiting_start: State | None = None
@@ -174,7 +175,7 @@ class PackingDatasetIterator(TransformIterator[Row]):
         return row
 
     def _pack_batch(self) -> PackedBatch:
-        """Pack elements until one does not fit, or there are no more."""
+        """Pack elements until one does not fit or the parent ends."""
         while self._waiting or self._read():
             if self._filling is None:
                 self._start_filling()
@@ -193,10 +194,11 @@ class PackingDatasetIterator(TransformIterator[Row]):
         return packed
 
     def _read(self) -> bool:
-        """Read elements that wait to be packed: false at the end.
+        """Read elements to be packed; return False at the end.
 
-        Each row that is still empty takes one more element, whatever its length. So many are
-        read at once, and only without such a row could an element be the first of a new batch.
+        A row that is still empty accepts one element of any length. So as many elements can be read
+        at once as there are empty rows: only without an empty row could an element be the first of
+        a new batch, whose state has to be saved.
         """
         sure = self._plan.num_bins if self._filling is None else self._filling.num_empty_rows
         if not sure or self._filling is None:
@@ -213,7 +215,7 @@ class PackingDatasetIterator(TransformIterator[Row]):
         self._filling_start = self._waiting_start
 
     def _start_emitting(self, packed: PackedBatch) -> None:
-        first = self._counter - self._next_row  # so a restored batch has the same order
+        first = self._counter - self._next_row  # The same for a restored batch, so its order is.
         self._order = row_order(
             packed,
             seed=self._seed + first,
@@ -236,8 +238,8 @@ class PackingDatasetIterator(TransformIterator[Row]):
         batch = self._filling or self._emitting
         if batch is None:
             raise ValueError(
-                "The size of a packed batch is known when its first element has been read: call"
-                " `next` before."
+                "The size of a packed batch is known after its first element has been read: call"
+                " `next` first."
             )
         return batch.nbytes
 
@@ -251,7 +253,7 @@ class PackingDatasetIterator(TransformIterator[Row]):
 
     def check_state(self, state: State) -> None:
         self.check_parts(state, "parent", "next_row", "counter")
-        # How many rows a batch has shows when it is packed again; but it has no more than bins.
+        # The number of rows is known only after packing again, but it cannot exceed the bins.
         if state["next_row"] and state["next_row"] >= self._plan.num_bins:
             raise WrongStateError(
                 f"The state says that {state['next_row']} rows of a packed batch were read, and"

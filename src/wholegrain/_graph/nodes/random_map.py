@@ -1,4 +1,4 @@
-"""Each element replaced by a function of it and a random generator of its own."""
+"""Replaces each element by a function of it and of a random generator of its own."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -38,10 +38,10 @@ class RandomMapMapDataset(ElementTransform[T]):
         self._part: tuple[int, int] | None = None
 
     def count_from(self, start: int, whole_length: int) -> None:
-        """Draw the numbers that elements have in the whole of which this is a part."""
+        """Use the random numbers that the elements have in the dataset that this is a part of."""
         self._part = (start, whole_length)
 
-    def _places(self, indices: Indices) -> list[int]:
+    def _positions(self, indices: Indices) -> list[int]:
         if self._part is None:
             return indices.tolist()  # type: ignore[no-any-return]
         start, whole_length = self._part
@@ -55,7 +55,7 @@ class RandomMapMapDataset(ElementTransform[T]):
 
     def apply_to(self, element: Any, index: int) -> T | None:
         if self._part is not None:
-            (index,) = self._places(np.array([index]))
+            (index,) = self._positions(np.array([index]))
         with self._rng_pool().lend() as move:
             return self._function(element, move(index))  # type: ignore[no-any-return]
 
@@ -63,12 +63,12 @@ class RandomMapMapDataset(ElementTransform[T]):
         function = self._function
         with self._rng_pool().lend() as move:
 
-            def call_each(results: list[Any], elements: Sequence[Any], places: list[int]) -> None:
-                for element, place in zip(elements, places, strict=True):
-                    results.append(None if element is None else function(element, move(place)))
+            def call_each(results: list[Any], elements: Sequence[Any], at: list[int]) -> None:
+                for element, position in zip(elements, at, strict=True):
+                    results.append(None if element is None else function(element, move(position)))
 
             elements = self.parent.getitems(indices)
-            return for_each(call_each, self, indices, elements, self._places(indices))
+            return for_each(call_each, self, indices, elements, self._positions(indices))
 
 
 class RandomMapIterDataset(OneParentIterNode[T]):
@@ -81,7 +81,7 @@ class RandomMapIterDataset(OneParentIterNode[T]):
 
     def __init__(self, parent: Any, transform: Any, seed: int | None) -> None:
         super().__init__(parent)
-        # Refused here, not when it is read.
+        # Raise here, not when the first element is read.
         method_or_function(transform, "RandomMap", "random_map")
         self._transform = transform
         self._seed = checked_seed(resolve_seed(self, seed, "random_map"))
@@ -100,7 +100,7 @@ class RandomMapIterDataset(OneParentIterNode[T]):
 class RandomMapDatasetIterator(ElementIterator[T]):
     """A position in a RandomMapIterDataset.
 
-    Worker `w` of `n` has every n-th position from `w` on, so that a pipeline draws the same
+    Worker `w` of `n` has every n-th position starting at `w`, so that a pipeline draws the same
     numbers with any number of workers.
     """
 
@@ -112,7 +112,7 @@ class RandomMapDatasetIterator(ElementIterator[T]):
         self._first = self.context.worker_index
         self._stride = self.context.worker_count
         self._lease = RngPool(seed).lend()
-        self._move = self._lease.__enter__()  # This iterator's own for good.
+        self._move = self._lease.__enter__()  # This iterator keeps the generator for its life.
         self.index_for_rng = 0
 
     def __next__(self) -> T:
@@ -143,7 +143,7 @@ class RandomMapDatasetIterator(ElementIterator[T]):
         self.index_for_rng += count
 
     def get_state(self) -> State:
-        # What follows from `state_fields`, sooner: it may be asked for after every step.
+        # The same as what `state_fields` gives, but faster: it may be called for every element.
         return {"parent": self.parent.get_state(), "index_for_rng": self.index_for_rng}
 
     def _get_next_index(self) -> int:

@@ -1,4 +1,4 @@
-"""A random-access dataset read in order, ahead of the consumer."""
+"""Reads a random-access dataset in order, ahead of the consumer."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import WrongStateError, index_of, list_of, shortened
 from wholegrain.options import ReadOptions
 
-# How much memory what is read ahead may take: in one process, and in all of several workers,
-# each of which is itself ahead of the consumer.
+# How much memory the elements read ahead may take: in one process, and in all workers together.
+# Workers get less because each of them already runs ahead of the consumer.
 _BUFFER_BYTES = 64 << 20
 _BUFFER_BYTES_OF_WORKERS = 8 << 20
 
-# Beyond this many, a chunk read in the consumer's own thread gets no cheaper per element.
+# Larger chunks make reads in the consumer's own thread no cheaper per element.
 _LARGEST_CHUNK = 1024
 
-# Where a mixture of many datasets is read, more of them should be.
+# A mixture of many datasets asks for larger chunks, but gets no larger ones than this.
 _LARGEST_HINT = 1 << 16
 
 
@@ -47,7 +47,7 @@ class PrefetchIterDataset(IterNode[T]):
     keeps_size = True
     runs_ahead = READERS
     checkpoint = CheckpointSpec(free=("read_options", "allow_nones"))
-    is_bridge = True  # From a MapDataset, which makes another one for each of its iterators.
+    is_bridge = True  # `iter(map_dataset)` creates a new one each time.
 
     def __init__(
         self, parent: MapDataset[T], read_options: ReadOptions, allow_nones: bool = False
@@ -58,7 +58,7 @@ class PrefetchIterDataset(IterNode[T]):
 
     @property
     def gives_all(self) -> bool:
-        """Whether there is an element for every position."""
+        """Whether there is an element at every index."""
         return self._allow_nones or not self._parent.sparse
 
     def open(self) -> DatasetIterator[T]:
@@ -79,7 +79,7 @@ class PrefetchIterDataset(IterNode[T]):
         how = "The thread that calls `next` reads them, in chunks of about a millisecond."
         if threads:
             how = (
-                "The thread that calls `next` reads them while that is quick. If reads wait or"
+                "The thread that calls `next` reads them while that is fast. If reads block or"
                 f" compute for long, up to {threads} threads read up to"
                 f" {options.prefetch_buffer_size} elements ahead."
             )
@@ -95,10 +95,10 @@ class PrefetchIterDataset(IterNode[T]):
 
 
 class PrefetchDatasetIterator(StageIterator[T]):
-    """A position in a MapDataset: the next index to give.
+    """A position in a MapDataset: the next index to return.
 
-    It holds one chunk of elements at a time. Missing elements are left out when a chunk
-    arrives; which index each of the others has is found out when the position is asked for.
+    It holds one chunk of elements at a time. Missing elements are removed when a chunk arrives. The
+    indices of the other elements are computed only when the position is requested.
     """
 
     closes_when_dropped = False
@@ -123,14 +123,14 @@ class PrefetchDatasetIterator(StageIterator[T]):
 
     def _stand_at(self, index: int) -> None:
         self._elements: Sequence[T] = ()
-        self._sparse_chunk: Sequence[T | None] | None = None  # With the missing elements.
-        # Where elements are missing, the next index after each number of elements given: a list
-        # that stays empty until a position is asked for.
+        self._sparse_chunk: Sequence[T | None] | None = None  # Including the missing elements.
+        # If elements are missing, item `n` is the next index after `n` elements of the chunk. The
+        # list stays empty until a position is requested.
         self._next_indices: list[int] | None = None
         self._cursor = 0
         self._count = 0
         self._base = index  # The index of the first element of the chunk.
-        self._end = index  # The index behind its last.
+        self._end = index  # The index after the last element of the chunk.
         # A chunk with Failures in it, and the index of its first element.
         self._failed: PartlyFailed | None = None
         self._failed_base = index
@@ -169,14 +169,14 @@ class PrefetchDatasetIterator(StageIterator[T]):
 
     @property
     def moves_at_end(self) -> bool:
-        return not self._allow_nones  # Over elements that are missing, which any map can drop.
+        return not self._allow_nones  # It may move over missing elements: any map can drop some.
 
     @property
     def reads_ahead(self) -> bool:
         return bool(self._read_options.num_threads and self._read_options.prefetch_buffer_size)
 
     def _next_chunk(self) -> None:
-        """Move to the next chunk: it may turn out to be empty."""
+        """Move to the next chunk, which may turn out to be empty."""
         if self._closed:
             raise closed_error()
         start = self._end
@@ -197,7 +197,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
             self._hold(start, chunk)
 
     def _read_chunk(self, start: int) -> Sequence[T | None]:
-        """Read the next chunk, or get it from who has."""
+        """Read the next chunk, or take one that threads have read ahead."""
         reader, observed = self._reader, self.observed
         if reader is None:
             reader = self._reader = self._new_reader(start)
@@ -210,31 +210,34 @@ class PrefetchDatasetIterator(StageIterator[T]):
             events.end(event)
 
     def _go_on(self, chunk: PartlyFailed, start: int) -> bool:
-        """Go on in a chunk with Failures: raise one, or hold what stands before the next."""
+        """Continue in a chunk with Failures: raise one, or hold the elements before the next.
+
+        Return False at the end of the chunk.
+        """
         if chunk.raised_before:
             error, *chunk.raised_before = chunk.raised_before
             try:
                 raise error
             finally:
-                del error  # It knows this frame: without that, neither would go.
-        place = start - self._failed_base
-        if place >= len(chunk):
+                del error  # Its traceback refers to this frame: break the cycle.
+        offset = start - self._failed_base
+        if offset >= len(chunk):
             return False
-        stop = chunk.next_failure(place)
-        if stop > place:
-            self._hold(start, list(chunk[place:stop]))
+        stop = chunk.next_failure(offset)
+        if stop > offset:
+            self._hold(start, list(chunk[offset:stop]))
         else:
             self._base = self._end = start + 1
-            self._raise(chunk[place], start)
+            self._raise(chunk[offset], start)
         return True
 
     def _raise(self, failure: Failure, index: int) -> None:
-        """Raise what has been read in an element's place."""
+        """Raise the error that was recorded for an element."""
         error = failure.error.with_traceback(failure.traceback)
         try:
             stage = failure.stage and add_read_note(error, self._dataset, index, failure)
             if isinstance(error, StopIteration):
-                # A source may say so that it has ended; a function cannot.
+                # A source may raise it to end the data; a function must not.
                 if stage.parents:
                     text = f"{stage} raised StopIteration at element {index}."
                     raise RuntimeError(text) from error
@@ -243,13 +246,13 @@ class PrefetchDatasetIterator(StageIterator[T]):
                 self._length = index
             raise error
         finally:
-            del error, failure  # They know this frame: without that, none would go.
+            del error, failure  # Their traceback refers to this frame: break the cycle.
 
     def _next_observed(self, reader: ReadAhead[T]) -> tuple[int, Any]:
-        """Get the next chunk, and note how long that takes."""
+        """Get the next chunk, and measure how long that takes."""
         observed = self.observed
         is_slow = observed.sampler.mode == ALWAYS
-        if is_slow and reader.unwatched and not timer.deep:  # What it takes is heard of later.
+        if is_slow and reader.unwatched and not timer.deep:  # `catch_up` adds this time later.
             before = reader.unseen_seconds
             got = reader.next_chunk()
             timer.exclude(reader.unseen_seconds - before)
@@ -270,7 +273,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
             self.observed.read_unseen(self, self._dataset, reader)
 
     def _hold(self, start: int, chunk: Sequence[T | None]) -> None:
-        """Take a chunk over, without its missing elements."""
+        """Make a chunk, without its missing elements, the current one."""
         self._base, self._end = start, start + len(chunk)
         if self._allow_nones:
             self._elements, self._count = chunk, len(chunk)  # type: ignore[assignment]
@@ -299,7 +302,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
             except ValueError as error:
                 if self._failed is None:
                     self._failed, self._failed_base = PartlyFailed(chunk), self._base
-                # In the place of the last element that was looked at.
+                # Record the error at the position of the last element that was counted.
                 self._end = self._base + start - 1
                 self._failed[self._end - self._failed_base] = Failure(error.with_traceback(None))
                 return chunk[: start - 1]
@@ -339,20 +342,20 @@ class PrefetchDatasetIterator(StageIterator[T]):
 
     @property
     def ready_count(self) -> int:
-        """How many elements can be had without waiting."""
+        """How many elements are available without waiting."""
         ahead = 0 if self._reader is None else self._reader.ready_count
         return self._count - self._cursor + ahead
 
     def _drop_reader(self) -> None:
         if self._reader is not None:
             self.catch_up()
-            # Closed first: an interruption after `detach` would leave its threads to nobody.
+            # Close first: an interruption after `detach` would leave its threads without an owner.
             self._reader.close()
             self._finalizer.detach()
             self._reader = None
 
     def close(self) -> None:
-        # All of it again if it was interrupted the first time.
+        # If the first call was interrupted, a second one repeats everything.
         index = self._next_index()
         self._closed = True
         self._drop_reader()
@@ -372,8 +375,8 @@ class PrefetchDatasetIterator(StageIterator[T]):
         if chunk is None or indices is None:
             return self._base + self._cursor
         if not indices:
-            behind = enumerate(chunk, self._base + 1)
-            indices += [self._base, *(index for index, e in behind if e is not None)]
+            after = enumerate(chunk, self._base + 1)
+            indices += [self._base, *(index for index, e in after if e is not None)]
         return indices[self._cursor]
 
     def get_state(self) -> State:
@@ -388,9 +391,9 @@ class PrefetchDatasetIterator(StageIterator[T]):
         if isinstance(given, Mapping) and "iterators_in_use_states" in given:
             count = len(list_of(given, "iterators_in_use_states", self))
             raise WrongStateError(
-                f"The state was taken with {count} workers, which"
-                " have not read a beginning of the data together: without them there is no"
-                " position that means the same. Restore it with the same number."
+                f"The state was taken with {count} workers, which have not together read a"
+                " contiguous beginning of the data, so there is no equivalent position without"
+                " workers. Restore it with the same number of workers."
             )
         index = index_of(given, "next_index", self)
         if not 0 <= index <= self._length:
@@ -402,7 +405,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
     def _get_next_index(self) -> int:
         if self._dataset.sparse and not self._allow_nones:
             raise NotImplementedError(
-                "Behind a `filter` or a flat map on a MapDataset, how many elements were produced"
+                "After a `filter` or a flat map on a MapDataset, the number of elements produced"
                 " does not follow from the position."
             )
         return self._next_index()

@@ -1,4 +1,4 @@
-"""Batches of another size."""
+"""Changes the size of batches."""
 
 import contextlib
 import operator
@@ -18,12 +18,12 @@ from wholegrain._state.validate import copy_state, wrong_state
 
 
 class RebatchIterDataset(OneParentIterNode[T]):
-    """The rows of batches, in batches of another size.
+    """The rows of the parent's batches, in batches of another size.
 
     Args:
-        parent: Gives batches: trees of arrays with the same first dimension.
-        batch_size: How many rows the new batches have.
-        drop_remainder: Whether to leave out a short batch at the end.
+        parent: A dataset of batches: trees of arrays with the same first dimension.
+        batch_size: The number of rows in a new batch.
+        drop_remainder: Whether to drop a short batch at the end.
     """
 
     checkpoint = CheckpointSpec(fixed=("batch_size", "drop_remainder"), rereads=True)
@@ -59,7 +59,7 @@ class RebatchIterDataset(OneParentIterNode[T]):
 
 
 class RebatchDatasetIterator(TransformIterator[T]):
-    """A position among the rows of the parent's batch, that batch's position kept beside it."""
+    """A position among the rows of the parent's batch, and the state before that batch."""
 
     def __init__(self, parent: DatasetIterator[Any], batch_size: int, drop_remainder: bool) -> None:
         super().__init__(parent)
@@ -97,7 +97,7 @@ class RebatchDatasetIterator(TransformIterator[T]):
             self._before_batch = before
             raise
         except Exception:
-            # Stand behind the batch that failed.
+            # Move past the batch that failed.
             self.check_open()
             self._before_batch = self.parent.get_state()
             self._batch, self._rows, self._next_row = None, 0, 0
@@ -117,7 +117,7 @@ class RebatchDatasetIterator(TransformIterator[T]):
         self._before_batch = self.parent.get_state()
         self._batch, self._rows, self._next_row = None, 0, 0
         if next_row:
-            with contextlib.suppress(StopIteration):  # At the end, where the number stays.
+            with contextlib.suppress(StopIteration):  # At the end the row number stays as it is.
                 self._read_batch()
                 if next_row > self._rows:
                     raise wrong_state(

@@ -1,4 +1,4 @@
-"""Several epochs in a row."""
+"""Repeats a dataset for several epochs."""
 
 import sys
 
@@ -23,7 +23,7 @@ def _checked_epochs(method: str, num_epochs: int | None) -> int | None:
 
 
 class RepeatMapDataset(IndexTransform[T]):
-    """Several epochs of the parent, counted as one."""
+    """Several epochs of the parent, treated as one."""
 
     keeps_size = True
     checkpoint = CheckpointSpec(fixed=("reseed",), free=("num_epochs",))
@@ -54,7 +54,7 @@ class RepeatMapDataset(IndexTransform[T]):
 
     @property
     def epochs_inside(self) -> int | None:
-        """How many epochs it counts as one; None for any number."""
+        """How many epochs it treats as one; None if it is infinite."""
         return self._num_epochs
 
     def parent_index(self, index: IndexT) -> IndexT:
@@ -72,11 +72,11 @@ class RepeatMapDataset(IndexTransform[T]):
 
 
 class RepeatIterDataset(OneParentIterNode[T]):
-    """The parent again and again, each epoch like the first.
+    """The parent, repeated; each epoch is the same as the first.
 
     Args:
-        parent: What to repeat.
-        num_epochs: How many times; forever by default.
+        parent: The dataset to repeat.
+        num_epochs: The number of epochs; infinite by default.
     """
 
     keeps_size = True
@@ -88,7 +88,7 @@ class RepeatIterDataset(OneParentIterNode[T]):
 
     @property
     def epochs_inside(self) -> int | None:
-        """How many epochs it gives; None for any number."""
+        """The number of epochs; None if it is infinite."""
         return self._num_epochs
 
     def open(self) -> DatasetIterator[T]:
@@ -140,7 +140,7 @@ class RepeatDatasetIterator(TransformIterator[T]):
 
     def _next_epoch(self) -> None:
         if self._num_epochs is None and not self._any_in_epoch:
-            raise StopIteration  # An empty parent stays empty.
+            raise StopIteration  # The epoch was empty, and so would all others be.
         self.epoch += 1
         self._any_in_epoch = False
         if self._num_epochs is None or self.epoch < self._num_epochs:
@@ -148,5 +148,5 @@ class RepeatDatasetIterator(TransformIterator[T]):
 
     def go_to(self, state: State) -> None:
         super().go_to(state)
-        # A state in the middle of an epoch says that there was something in it.
+        # A state in the middle of an epoch implies that the epoch is not empty.
         self._any_in_epoch = True

@@ -1,4 +1,4 @@
-"""A random order, without a buffer: where an element comes from is computed."""
+"""Shuffles without a buffer: the index of each element in the parent is computed."""
 
 from typing import Any
 
@@ -14,12 +14,12 @@ from wholegrain._state.spec import CheckpointSpec
 
 
 def check_seed(method: str, seed: Any) -> int:
-    """Return `seed` if it fits the permutation's 32 bits."""
+    """Return `seed` if it fits into 32 bits; raise otherwise."""
     number = whole_number("seed", seed, f"`{method}` needs a whole number as seed")
     if not 0 <= number < 2**32:
         raise ValueError(
-            f"`{method}` needs a seed from 0 to 2**32 - 1, but got seed={seed}. A larger number can"
-            " be given to `ds.seed(...)`, from which the seed then follows."
+            f"`{method}` needs a seed from 0 to 2**32 - 1, but got seed={seed}. `ds.seed(...)`"
+            " accepts larger numbers, from which the seed is then derived."
         )
     return number
 
@@ -47,11 +47,11 @@ class ShuffleMapDataset(IndexTransform[T]):
 
 
 _FEW = 100
-"""The least of so many numbers is found sooner in a list than in an array."""
+"""Below this length, `min` of a list is faster than of an array."""
 
 
 def _shuffle_epochs(indices: Indices, length: int, seed: int) -> Indices:
-    """Shuffle indices, each within its epoch. A chunk seldom touches more than one or two."""
+    """Shuffle indices, each within its epoch. A chunk rarely spans more than two epochs."""
     if not length:
         raise ZeroDivisionError("The dataset is empty: there is no element to read.")
     if not len(indices):
@@ -72,12 +72,12 @@ def _shuffle_epochs(indices: Indices, length: int, seed: int) -> Indices:
 class WindowShuffleMapDataset(IndexTransform[T]):
     """Each window of consecutive elements in a random order.
 
-    Windows start anew with each epoch; the last one of an epoch may be smaller.
+    Each epoch starts a new window; the last window of an epoch may be smaller.
 
     Args:
-        parent: What to shuffle.
-        window_size: How many elements make a window.
-        seed: The seed of the first window; each further one has the next.
+        parent: The dataset to shuffle.
+        window_size: The number of elements in a window.
+        seed: The seed of the first window; each later window uses the next number.
     """
 
     keeps_size = True
@@ -94,9 +94,9 @@ class WindowShuffleMapDataset(IndexTransform[T]):
             return self._parent_indices(index)
         length = len(self.parent)
         epoch, position = divmod(index, length)
-        window, place = divmod(position, self._window_size)
+        window, offset = divmod(position, self._window_size)
         start, size, seed = self._window(epoch, window, length)
-        return shuffle_index(place, size, seed) + start
+        return shuffle_index(offset, size, seed) + start
 
     def _window(self, epoch: int, window: int, length: int) -> tuple[int, int, int]:
         """Return where a window starts, its size and its seed."""
@@ -110,13 +110,13 @@ class WindowShuffleMapDataset(IndexTransform[T]):
         if not length:
             raise ZeroDivisionError("The dataset is empty: there is no element to read.")
         epochs, positions = np.divmod(indices, length)
-        windows, places = np.divmod(positions, self._window_size)
+        windows, offsets = np.divmod(positions, self._window_size)
         starts = epochs * length + windows * self._window_size
         seeds = (epochs * -(-length // self._window_size) + windows + self._seed) % 2**32
         # The last window of an epoch may be smaller.
         whole = length // self._window_size * self._window_size
         if int(positions.max(initial=0)) < whole:
-            shuffled = shuffle_each(places, self._window_size, seeds)
+            shuffled = shuffle_each(offsets, self._window_size, seeds)
             shuffled += starts
             return shuffled
         shuffled = np.empty_like(indices)
@@ -124,7 +124,7 @@ class WindowShuffleMapDataset(IndexTransform[T]):
             (self._window_size, positions < whole),
             (length - whole, positions >= whole),
         ):
-            shuffled[here] = shuffle_each(places[here], size, seeds[here]) + starts[here]
+            shuffled[here] = shuffle_each(offsets[here], size, seeds[here]) + starts[here]
         return shuffled
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ class WindowShuffleMapDataset(IndexTransform[T]):
 
 
 def checked_window_size(window_size: int) -> int:
-    """Return the size of a window, or refuse one that cannot hold an element."""
+    """Return the size of a window; raise if it is not positive."""
     window_size = whole_count("window_size", window_size)
     if window_size <= 0:
         raise ValueError(

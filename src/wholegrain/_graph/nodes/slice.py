@@ -16,13 +16,14 @@ from wholegrain._state.spec import CheckpointSpec
 
 
 class _PartMapDataset(IndexTransform[T]):
-    """Elements picked from each epoch of the parent, so that its indices are further apart.
+    """Elements picked from each epoch of the parent.
 
-    Of an infinite dataset, later epochs lie behind the largest index that an array can hold.
+    Their indices in the parent grow faster than their own. In an infinite dataset, the parent
+    indices of late epochs do not fit into an int64 array, so those elements are read one by one.
     """
 
     _parent_length: int
-    _reach = 0  # How far outside of an epoch indices are picked.
+    _reach = 0  # How far picked indices may lie outside of an epoch.
 
     def _fits(self, indices: Indices) -> bool:
         if not len(self) or not len(indices):
@@ -50,7 +51,7 @@ class SliceMapDataset(_PartMapDataset[T]):
     checkpoint = CheckpointSpec(fixed=("start", "step"), free=("stop",))
 
     is_share = False
-    """Whether it is what one of several workers reads: errors count elements as the whole does."""
+    """Whether it is a worker's shard. Error messages then use the indices of the whole dataset."""
 
     def __init__(self, parent: MapDataset[T], sl: builtins.slice) -> None:
         super().__init__(parent)

@@ -1,4 +1,4 @@
-"""Where elements come from: a source, or a range of integers."""
+"""Reads elements from a source or a range of integers."""
 
 import operator
 from collections.abc import Sequence
@@ -70,13 +70,13 @@ class SourceMapDataset(MapNode[T]):
 
 
 def read_many(source: Any, positions: Indices, stage: Any, indices: Indices) -> Sequence[Any]:
-    """Read a chunk in the quickest way that the source offers.
+    """Read a chunk in the fastest way that the source supports.
 
     Args:
-        source: What is read.
-        positions: Where in it.
+        source: The source.
+        positions: The positions in the source.
         stage: The dataset that reads it.
-        indices: The indices of the elements there.
+        indices: The indices of the elements in that dataset.
     """
     if isinstance(source, MapDataset):
         return source.getitems(positions)
@@ -84,11 +84,11 @@ def read_many(source: Any, positions: Indices, stage: Any, indices: Indices) -> 
         if source.ndim == 1 and source.dtype.kind in "biufc":
             return list(source[positions])
         return [source[position] for position in positions.tolist()]
-    places = positions.tolist()
+    numbers = positions.tolist()
     for method in ("__getitems__", "_getitems"):
         if getattr(source, method, None) is not None:
-            return read_bulk(source, method, places, stage, indices)  # type: ignore[no-any-return]
-    return read_singly(source.__getitem__, places, stage, indices)  # type: ignore[no-any-return]
+            return read_bulk(source, method, numbers, stage, indices)  # type: ignore[no-any-return]
+    return read_singly(source.__getitem__, numbers, stage, indices)  # type: ignore[no-any-return]
 
 
 class RangeMapDataset(MapNode[int]):
@@ -106,7 +106,7 @@ class RangeMapDataset(MapNode[int]):
         self.stop = operator.index(stop)
         self.step = operator.index(step)
         self._length = len(range(self.start, self.stop, self.step))
-        # Array arithmetic is done in 64 bits.
+        # Array arithmetic uses 64 bits.
         self._fits = max(abs(self.start), abs(self.stop)) < 2**62
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""A pipeline run ahead by a thread."""
+"""Runs a pipeline ahead in a thread."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from wholegrain._read.waiting import Probe
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import copy_state
 
-# After so many elements it is judged whether they are worth a thread; later on more seldom.
+# After this many elements, decide whether a thread is worth it; then wait longer each time.
 _FIRST_STEPS, _MOST_STEPS = 16, 4096
 
-# So many slow ones in a row are no accident.
+# This many slow measurements in a row are not noise.
 _SLOW_LOOKS = 2
 
 
 class ThreadPrefetchIterDataset(OneParentIterNode[T]):
-    """The parent, run ahead by a thread of its own.
+    """The parent, run ahead in a thread of its own.
 
     Args:
-        parent: What to run ahead.
-        prefetch_buffer_size: How many finished elements may wait; 0 does nothing.
+        parent: The dataset to run ahead.
+        prefetch_buffer_size: The maximum number of finished elements to hold; 0 disables it.
     """
 
     keeps_size = True
@@ -60,7 +60,7 @@ class ThreadPrefetchIterDataset(OneParentIterNode[T]):
 
 
 def run_ahead(iterator: DatasetIterator[T], buffer_size: int) -> DatasetIterator[T]:
-    """Return an iterator of the same elements that a thread runs ahead from where it stands."""
+    """Return an iterator that runs ahead in a thread, starting at the current position."""
     if type(iterator) is ThreadPrefetchDatasetIterator:
         iterator.run_ahead_by(buffer_size)
         return iterator
@@ -68,7 +68,7 @@ def run_ahead(iterator: DatasetIterator[T], buffer_size: int) -> DatasetIterator
 
 
 def checked_buffer_size(size: int) -> int:
-    """Return the size of a buffer, or refuse it."""
+    """Return the size of a buffer; raise if it is negative."""
     size = whole_count("prefetch_buffer_size", size)
     if size < 0:
         raise ValueError(
@@ -78,33 +78,32 @@ def checked_buffer_size(size: int) -> int:
 
 
 class _Upstream:
-    """What a thread reads from. The thread itself changes it: others might do so in between."""
+    """The iterator that a thread reads from. Only that thread replaces it, to avoid a race."""
 
     def __init__(self, iterator: Any) -> None:
         self.iterator = iterator
         self.change: Callable[[Any], Any] | None = None
 
     def relink(self) -> None:
-        """Read from what was asked for by `link`."""
+        """Apply the change that `link` has requested."""
         change, self.change = self.change, None
         if change is not None:
             self.iterator = change(self.iterator)
 
 
 class ThreadPrefetchDatasetIterator(StageIterator[T]):
-    """A position in what a thread runs ahead: that of the last element handed out.
+    """A position in a pipeline that a thread runs ahead: after the last element returned.
 
-    Where elements turn out to be so quick that handing them over costs more than making them, the
-    thread ends, and the consumer makes them for itself until they are slow again.
+    If elements are so cheap that handing them over between threads costs more than computing them,
+    the thread ends. The consumer then computes them itself until they become slow again.
 
     Args:
-        parent: An iterator; besides a DatasetIterator anything with `__next__`, `get_state` and
-            `set_state` will do.
-        prefetch_buffer_size: How many finished elements may wait; 0 does nothing.
+        parent: A DatasetIterator, or any object with `__next__`, `get_state` and `set_state`.
+        prefetch_buffer_size: The maximum number of finished elements to hold; 0 disables it.
     """
 
     keeps_time = True
-    closes_when_dropped = False  # It would wait for its thread.
+    closes_when_dropped = False  # `close` would wait for the thread; the finalizer does not.
 
     def __init__(self, parent: Any, prefetch_buffer_size: int) -> None:
         super().__init__((parent,))
@@ -114,18 +113,18 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
         self._keeps_state = getattr(parent, "moves_at_end", True)
         self._background: Background | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
-        self._state: State | None = None  # Of the last element handed out; None: the parent's.
+        self._state: State | None = None  # After the last element; None: ask the parent.
         self._count = 0
         self._count_is_known = True
         self._closed = False
-        # Looks at elements now and then while they are quick, and made without a thread.
+        # Measures an element now and then while there is no thread because elements are cheap.
         self._probe: Probe | None = None
         self._slow_looks = 0
         self._steps_to_judge = _FIRST_STEPS
 
     @property
     def parent(self) -> Any:
-        """What it reads from."""
+        """The iterator that it reads from."""
         return self._upstream.iterator
 
     def link(self, change: Callable[[Any], Any]) -> None:
@@ -154,18 +153,18 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
             if error is not None:
                 self._stop()
                 if not isinstance(error, StopIteration):
-                    self._state = state  # Behind the element that failed.
+                    self._state = state  # The position after the element that failed.
                     self._count += 1
                 try:
                     raise error
                 finally:
-                    # The error knows this frame: it must not know the error, or neither goes.
+                    # The error's traceback refers to this frame: break the cycle.
                     del error, element
             self._state = state
             self._count += 1
             return element  # type: ignore[no-any-return]
         except Exception:
-            if self._closed:  # By another thread, in the middle of this.
+            if self._closed:  # Another thread closed it meanwhile.
                 raise closed_error() from None
             raise
 
@@ -193,7 +192,7 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
         return elements
 
     def _take_ready(self, count: int) -> list[T]:
-        """Take the next element, and those after it that are ready."""
+        """Take the next element, and the elements after it that are ready."""
         elements = super().take(count)
         background = self._background
         if background is None or not elements:
@@ -209,7 +208,7 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
         return elements
 
     def _without_thread(self) -> Probe:
-        """Go on without a thread, which has found elements to be quick and has ended."""
+        """Continue without a thread, after it has ended because elements are cheap."""
         self._stop()
         if not self._keeps_state:
             self._state = None
@@ -225,7 +224,7 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
         return element
 
     def _judge(self, probe: Probe, count: int) -> None:
-        """Go back to a thread if elements are not quick any more."""
+        """Start a thread again if elements are no longer cheap."""
         if not probe.was_slow(count * QUICK_SECONDS):
             self._slow_looks = 0
             return
@@ -235,7 +234,7 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
             self._steps_to_judge = min(4 * self._steps_to_judge, _MOST_STEPS)
 
     def _next_of_parent(self) -> T:
-        """Take an element without running ahead. The end leaves the state as it is."""
+        """Take an element without a thread. The end leaves the state unchanged."""
         if self._upstream.change is not None:
             self._upstream.relink()
         parent, keeps_state = self.parent, self._keeps_state
@@ -259,7 +258,7 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
         parent = self.parent
         get_state = parent.get_state
         if self._state is None:
-            # The one to give while nothing has been handed out.
+            # The state to return until the first element is taken.
             self._state = get_state()
 
         upstream = self._upstream
@@ -276,13 +275,13 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
         self._finalizer = weakref.finalize(self, background.stop, wait=False)
         self._finalizer.atexit = False
         background.start()
-        if self._closed:  # By another thread, before there was something to stop.
+        if self._closed:  # Another thread closed it before there was a thread to stop.
             self._stop()
             raise closed_error()
         return background
 
     def _stop(self) -> None:
-        """Stop the thread and forget what it has ready."""
+        """Stop the thread and drop the elements that it has ready."""
         background, self._background = self._background, None
         if background is not None:
             background.stop()
@@ -291,11 +290,11 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
             finalizer.detach()
 
     def run_ahead_by(self, buffer_size: int) -> None:
-        """Run ahead from now on, if it did not before."""
+        """Run ahead from now on, unless it does so already."""
         self._buffer_size = self._buffer_size or buffer_size
 
     def not_from_start(self) -> ThreadPrefetchDatasetIterator[T]:
-        """Note that the parent may have given elements before: it has to say how many."""
+        """Note that the parent may not be at its start, so it has to be asked for its index."""
         self._count_is_known = False
         return self
 
@@ -331,7 +330,7 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
 
     def _get_next_index(self) -> int:
         if not self._count_is_known:
-            # The parent has to stand where the consumer does, to be asked.
+            # Ask the parent at the consumer's position.
             state = self.get_state()
             self._stop()
             if self._state is not None:
@@ -350,7 +349,7 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
     def _ask_parent(self) -> DatasetIterator[Any]:
         if not isinstance(self.parent, DatasetIterator):
             raise ValueError(
-                f"{type(self.parent).__name__} is no DatasetIterator: its next index is not known."
+                f"{type(self.parent).__name__} is not a DatasetIterator: its next index is unknown."
             )
         return self.parent
 

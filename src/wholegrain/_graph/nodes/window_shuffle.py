@@ -1,4 +1,4 @@
-"""A random order within windows, for datasets that are read in order."""
+"""Shuffles within windows, for datasets that are read in order."""
 
 import contextlib
 import operator
@@ -18,9 +18,9 @@ class WindowShuffleIterDataset(OneParentIterNode[T]):
     """Each window of consecutive elements in a random order.
 
     Args:
-        parent: What to shuffle.
-        window_size: How many elements are held in memory and put in order together.
-        seed: The seed of the first window; each further one has the next.
+        parent: The dataset to shuffle.
+        window_size: The number of elements that are held in memory and shuffled together.
+        seed: The seed of the first window; each later window uses the next number.
     """
 
     keeps_size = True
@@ -54,17 +54,17 @@ class WindowShuffleIterDataset(OneParentIterNode[T]):
 
 
 class WindowShuffleDatasetIterator(TransformIterator[T]):
-    """A position in a window, and where that window starts in the parent."""
+    """A position in a window, and the parent's state at the start of that window."""
 
     def __init__(self, parent: DatasetIterator[T], window_size: int, seed: int) -> None:
         super().__init__(parent)
         self._window_size = window_size
         self._seed = seed
-        self._window: list[T] = []  # In the order in which they are given.
+        self._window: list[T] = []  # In shuffled order.
         self._window_start = parent.get_state()
         self._window_index = 0
         self._pos_in_window = 0
-        self._is_last = False  # A window that is not full ends the data.
+        self._is_last = False  # A window that is not full is the last one.
 
     def __next__(self) -> T:
         position = self._pos_in_window
@@ -83,7 +83,7 @@ class WindowShuffleDatasetIterator(TransformIterator[T]):
     def take(self, count: int) -> list[T]:
         position = self._pos_in_window
         if not count or position >= len(self._window):
-            return super().take(count)  # Which reads the next window.
+            return super().take(count)  # `next` reads the next window.
         elements = self._window[position : position + count]
         self._pos_in_window = position = position + len(elements)
         if position == len(self._window):
@@ -105,12 +105,12 @@ class WindowShuffleDatasetIterator(TransformIterator[T]):
             self._window_index += self._pos_in_window == len(self._window)
 
     def _fill(self, window_index: int) -> None:
-        """Read a window and put it in order."""
+        """Read a window and shuffle it."""
         start = self.parent.get_state()
         try:
             window = self._read_window()
         except Exception:
-            # The window starts again behind the element that failed.
+            # The next window starts after the element that failed.
             self.check_open()
             self._stand_at(self.parent.get_state())
             raise
@@ -120,7 +120,7 @@ class WindowShuffleDatasetIterator(TransformIterator[T]):
             raise StopIteration
         size, seed = len(window), (self._seed + window_index) % 2**32
         order = shuffle_indices(np.arange(size)[::-1], size, seed)
-        self._window = [window[place] for place in order.tolist()]
+        self._window = [window[position] for position in order.tolist()]
 
     def _read_window(self) -> list[T]:
         window: list[T] = []
@@ -165,8 +165,8 @@ class WindowShuffleDatasetIterator(TransformIterator[T]):
                 raise wrong_state(
                     self, f"{position} elements of a window were read that has {len(self._window)}"
                 )
-            # If all of the window has been given, its number is the next one's already; its
-            # order does not matter any more.
+            # After the last element of a window, the state has the next window's index. The window
+            # then gets another order, but none of its elements are returned.
             self._window_start = window_start
             self._pos_in_window = position
 

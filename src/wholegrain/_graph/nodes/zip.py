@@ -1,4 +1,4 @@
-"""Tuples of the elements of several datasets."""
+"""Zips datasets: tuples of the elements of several datasets."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,8 +23,8 @@ class ZipMapDataset(MapNode[tuple[T, ...]]):
     """The elements of several datasets at the same index, as a tuple.
 
     Args:
-        parents: Datasets of the same length. Where one of them has no element, None stands in
-            the tuple.
+        parents: Datasets of the same length. If one of them has no element at an index, the tuple
+            contains None.
     """
 
     def __init__(self, parents: Sequence[MapDataset[T]]) -> None:
@@ -54,7 +54,7 @@ class ZipMapDataset(MapNode[tuple[T, ...]]):
         rows = list(zip(*columns, strict=True))
         if not any(type(column) is PartlyFailed for column in columns):
             return rows
-        # A tuple fails with the first of its members that did.
+        # A tuple fails with the first of its members that failed.
         return PartlyFailed([next(filter(is_failure, row), row) for row in rows])
 
     @property
@@ -70,7 +70,7 @@ class ZipIterDataset(IterNode[tuple[T, ...]]):
 
     Args:
         parents: The datasets.
-        strict: Whether it is an error if they do not end together. If not, the shortest ends it.
+        strict: Whether it is an error if they differ in length. If not, the shortest one ends it.
     """
 
     checkpoint = CheckpointSpec(free=("strict",))
@@ -111,7 +111,7 @@ class ZipDatasetIterator(StageIterator[tuple[T, ...]]):
                 self._check_all_ended(len(elements))
             raise
         except Exception:
-            # The tuple is lost as a whole: the datasets behind move on with the others.
+            # The whole tuple is lost, so the remaining datasets skip an element, too.
             for parent in self._parents[len(elements) + 1 :]:
                 try:
                     next(parent)
@@ -122,7 +122,7 @@ class ZipDatasetIterator(StageIterator[tuple[T, ...]]):
         return tuple(elements)
 
     def _check_all_ended(self, ended: int) -> None:
-        """Raise if one ended before the others: `ended` is the first that did."""
+        """Raise if a dataset ended before the others; `ended` is the number of the first one."""
         if ended:
             others = "argument 1" if ended == 1 else f"arguments 1-{ended}"
             raise ValueError(
