@@ -88,6 +88,25 @@ def test_files_are_small_enough_to_read() -> None:
     assert not too_long
 
 
+def _layers_of_the_linter() -> list[set[str]]:
+    """Return the modules of each layer in pyproject.toml, without those that do not exist here."""
+    with (_ROOT / "pyproject.toml").open("rb") as file:
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
+    package = _ROOT / "src" / "wholegrain"
+    existing = {path.stem for path in package.iterdir()}
+    found = [set(re.findall(r"\w+", layer)) & existing for layer in layers]
+    return [layer for layer in found if layer]
+
+
+def test_architecture_shows_the_layers_that_the_linter_checks() -> None:
+    text = (_ROOT / "ARCHITECTURE.md").read_text()
+    assert len(text.splitlines()) <= 250
+    picture = text.split("\n## Layers\n")[1].split("```")[1]
+    names = [line.split("  ")[0] for line in picture.strip().splitlines()]
+    assert [set(name.split(" | ")) for name in names] == _layers_of_the_linter()
+
+
 def _imported_modules(tree: ast.AST) -> Iterator[str]:
     """Yield the modules that a file imports, in whatever way."""
     for node in ast.walk(tree):

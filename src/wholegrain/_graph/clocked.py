@@ -1,4 +1,4 @@
-"""A MapDataset read with a clock at each stage, for some chunks out of many."""
+"""Reads a MapDataset, with clocks around its stages for a sample of the chunks."""
 
 from __future__ import annotations
 
@@ -34,35 +34,35 @@ from wholegrain._read.waiting import ThreadTimes, voluntary_switches
 Read = Callable[[int, int], Sequence[Any]]
 
 _ONE_IN = 512
-"""Of so many quick chunks one is read with clocks; and a few of the first."""
+"""One quick chunk in so many is measured, and a few of the first ones."""
 
 _SLOW_ELEMENT_S = 20e-6
-"""Where an element takes longer, as many chunks are as may cost a little time."""
+"""If elements are slower than this, chunks are measured as often as `_MOST_COST` allows."""
 
 _SLOW_STEP_S = 100e-6
-"""The same for the clock of the thread's processor time, which is a call of the system."""
+"""If elements are slower than this, CPU time is measured per function; it needs a system call."""
 
 _STAGE_COST_S = 40e-6
-"""What the clocks of a stage take: how long a thread was queued is read from a file."""
+"""The cost of the clocks of a stage, which read the time in the run queue from a file."""
 
 _MOST_COST = 0.002
-"""What clocks may take of the time of reading."""
+"""The share of the reading time that clocks may cost."""
 
 _SIZES_EVERY = 8
 
 _SAMPLE = 64
-"""Of a large chunk, how many elements are clocked at each function."""
+"""How many elements of a large chunk are measured at each function."""
 
 
 def reading(dataset: MapDataset[Any], observed: Observed | None) -> Read:
-    """Return a function that reads a dataset from one position up to another."""
+    """Return a function that reads the elements of a dataset in a range of positions."""
     if observed is not None and is_on() and not observed.is_watched:
         return ClockedReader(dataset, observed).read
     return functools.partial(_read, dataset)
 
 
 def _read(dataset: MapDataset[Any], first: int, last: int) -> Sequence[Any]:
-    """Read a chunk: only what interrupts the consumer is raised."""
+    """Read a chunk. Only interruptions are raised; other exceptions are recorded in the chunk."""
     try:
         chunk: Sequence[Any]
         if last - first == 1:
@@ -71,7 +71,7 @@ def _read(dataset: MapDataset[Any], first: int, last: int) -> Sequence[Any]:
             chunk = dataset.getitems(np.arange(first, last))
     except BaseException as error:
         if not can_be_recorded(error):
-            to_raise_once()  # Of a chunk that nobody gets.
+            to_raise_once()  # Discards the errors of a chunk that is not returned.
             raise
         if last - first == 1:
             chunk = PartlyFailed([Failure(error, dataset, first)])
@@ -84,11 +84,11 @@ def _read(dataset: MapDataset[Any], first: int, last: int) -> Sequence[Any]:
 class ClockedReader:
     """Reads chunks of a MapDataset, some of them with clocks.
 
-    What was found holds for the chunks since the last one that was read so.
+    A measurement also counts for the unmeasured chunks since the previous measurement.
 
     Args:
-        dataset: What is read.
-        observed: Where to note it.
+        dataset: The dataset to read.
+        observed: Where to record the times.
     """
 
     def __init__(self, dataset: MapDataset[Any], observed: Observed) -> None:
@@ -98,14 +98,14 @@ class ClockedReader:
         self._reads = observed.reads_of(dataset)
         self._is_first = True
         self._probes = 0
-        self._clocked_after = 0  # So many elements.
-        self._not_before = 0.0  # Where elements take long; others may read at the same time.
+        self._clocked_after = 0  # Elements until the next measurement.
+        self._not_before = 0.0  # For slow elements; several threads may read.
         self._slow_steps = False
 
     def read(self, first: int, last: int) -> Sequence[Any]:
-        """Read the elements from one position up to another."""
+        """Read the elements at positions `first..last - 1`."""
         if self._is_first:
-            self._is_first = False  # It opens files.
+            self._is_first = False  # Not measured, because it opens files.
         elif self._reads.pending >= self._clocked_after and (
             not self._not_before or time.perf_counter() >= self._not_before
         ):
@@ -117,7 +117,7 @@ class ClockedReader:
         if self._clocked is None:
             try:
                 self._clocked = _with_clocks(self._dataset, self._observed)
-            except Exception:  # A stage that cannot be copied: it is read as it is.
+            except Exception:  # A stage cannot be copied: measure the graph as one stage.
                 self._clocked = _timed(self._dataset, self._observed.place_of(self._dataset))
         self._probes += 1
         notes = _Notes(self._slow_steps, self._probes % _SIZES_EVERY == 1, self._probes)
@@ -144,7 +144,7 @@ class ClockedReader:
         return chunk
 
     def _note(self, notes: _Notes, factor: float) -> None:
-        """Add what was found, as many times as there were such elements since the last time."""
+        """Add the measurements, scaled to the elements since the previous measurement."""
         for place, times in notes.found:
             found = self._observed.stages.setdefault(place, Times())
             found.own += times.own * factor
@@ -154,7 +154,7 @@ class ClockedReader:
 
 
 class _Notes:
-    """What the clocks say during one read in one thread."""
+    """The measurements of one read in one thread."""
 
     def __init__(self, slow_steps: bool, sizes: bool, number: int = 0) -> None:
         self.number = number
@@ -163,7 +163,7 @@ class _Notes:
         self.found: list[tuple[str, Times]] = []
 
     def note(self, place: str, own: float, computing: float, elements: Any) -> None:
-        """Note what a stage took for a chunk, without those upstream."""
+        """Record the own time of a stage for a chunk."""
         times = Times(own=own, computing=computing)
         if elements is not None:
             count = len(elements)
@@ -178,7 +178,7 @@ class _Notes:
 
 
 class _Current(threading.local):
-    """What the clocks of this thread write to."""
+    """Where the clocks of this thread write."""
 
     notes: _Notes | None = None
 
@@ -189,7 +189,7 @@ _current = _Current()
 def _with_clocks(dataset: MapDataset[Any], observed: Observed) -> MapDataset[Any]:
     """Return the same graph with a clock around every stage.
 
-    Classes of others are not taken apart: what is upstream of them counts as theirs.
+    Classes of users are not copied: the time of the stages upstream counts as theirs.
     """
     place = observed.place_of(dataset)
     if isinstance(dataset, FunctionTransform) and _is_ours(dataset):
@@ -199,8 +199,8 @@ def _with_clocks(dataset: MapDataset[Any], observed: Observed) -> MapDataset[Any
         places = [observed.place_of(stage) for stage in row]
         return _ClockedRow(row[::-1], places[::-1], _with_clocks(row[-1].parent, observed))
     if _is_ours(dataset) and dataset.parents:
-        # What was put downstream of a stage for workers is known by the place of that stage,
-        # whose elements it hands on.
+        # A slice that sharding inserted downstream of a stage has the id of that stage, and passes
+        # its elements on.
         counts = all(observed.place_of(parent) != place for parent in dataset.parents)
         parents = [_with_clocks(parent, observed) for parent in dataset.parents]
         return _timed(dataset.with_parents(parents), place, counts)
@@ -216,34 +216,34 @@ def _is_ours(dataset: Any) -> bool:
 
 
 class _ChunkClock:
-    """The clock around a stage of a chunk that is read; it counts the elements too, as a rule."""
+    """The clock around a stage while a chunk is read. It also counts elements, by default."""
 
     def __init__(self, place: str, counts: bool = True) -> None:
         self._place = place
         self._counts = counts
 
     def start(self) -> Started | None:
-        """Begin a call; nothing where the source reads in a thread of its own."""
+        """Begin a call; return None in a thread of the source's own, which is not measured."""
         return None if _current.notes is None else timer.begin()
 
     def stop(self, started: Started | None, elements: Sequence[Any]) -> None:
-        """End a call, which has made these elements."""
+        """End a call that produced `elements`."""
         if started is None or _current.notes is None:
             return
         own = timer.end(started).thread or ThreadTimes()
-        # Without the time in which others had the processors: it stands for many chunks.
+        # Without the time in the run queue, because this sample stands for many chunks.
         seconds = max(0.0, own.wall - own.queued)
         counted = elements if self._counts else None
         _current.notes.note(self._place, seconds, seconds * own.computing_share, counted)
 
     def take_back(self, count: int) -> None:
-        """Do nothing: a MapDataset takes nothing back."""
+        """Do nothing: a MapDataset has no `put_back`."""
 
 
 class _ClockedRow(MapDataset[T]):
-    """Maps and filters in a row, with a look at the clock between them.
+    """Adjacent maps and filters, with the clock read after each function.
 
-    Each element goes through all of them before the next, as it does without clocks.
+    Each element passes through all functions before the next one, as it does without clocks.
     """
 
     def __init__(
@@ -271,7 +271,7 @@ class _ClockedRow(MapDataset[T]):
     def _pass(self, elements: Sequence[Any], indices: Any) -> Sequence[Any]:
         notes = _current.notes
         if notes is None:
-            notes = _Notes(False, False)  # Read by a thread of the source's own: to be forgotten.
+            notes = _Notes(False, False)  # In a thread of the source's own: discarded.
         row = _Row(self._stages, notes.slow_steps)
         begin = ThreadTimes.now()
         if self._can_be_sampled(elements):
@@ -291,8 +291,7 @@ class _ClockedRow(MapDataset[T]):
         whole = ThreadTimes.now().without(begin)
         timer.thread.add(whole)
         share = max(0.0, whole.wall - whole.queued) / max(sum(row.spent), 1e-9)
-        # Of the time in which functions did not run, they waited for so much, and not for others
-        # to leave the processors.
+        # The share of the time off the processor that was waiting, and not the run queue.
         idle = sum(row.spent) - sum(row.computing)
         waited = max(0.0, min(1.0, (whole.wall - whole.cpu - whole.queued) / max(idle, 1e-9)))
         for number, place in enumerate(self._places):
@@ -308,7 +307,7 @@ class _ClockedRow(MapDataset[T]):
         return results
 
     def _can_be_sampled(self, elements: Sequence[Any]) -> bool:
-        """Whether a few elements tell enough: there are many, and all go through all stages."""
+        """Return whether to measure a sample: the chunk is large and no stage drops elements."""
         return (
             len(elements) >= 8 * _SAMPLE
             and type(elements) in (list, tuple, np.ndarray)
@@ -340,11 +339,11 @@ class _ClockedRow(MapDataset[T]):
 
 
 class _Row:
-    """Runs elements through functions in a row, with a look at the clock after each.
+    """Calls the functions of adjacent stages, and reads the clock after each call.
 
     Args:
-        stages: Whose functions they are.
-        slow: Whether to look at the thread's processor time too, which takes longer.
+        stages: The stages whose functions are called.
+        slow: Whether to measure the CPU time of the thread too, which costs more.
     """
 
     def __init__(self, stages: list[FunctionTransform[Any]], slow: bool) -> None:
@@ -354,10 +353,10 @@ class _Row:
         self.computing = [0.0] * len(stages)
         self.made = [0] * len(stages)
         self.samples: list[Any] = [None] * len(stages)
-        self.at = 0  # The number of the function that was called last.
+        self.at = 0  # The function that was called last.
 
     def run(self, results: list[Any], elements: Sequence[Any]) -> None:
-        """Append what becomes of the elements."""
+        """Append the result for each element."""
         steps, slow, clock = self._steps, self.slow, time.perf_counter
         spent, computing, made, samples = self.spent, self.computing, self.made, self.samples
         last, cpu_last, switches_last = clock(), time.thread_time(), voluntary_switches()

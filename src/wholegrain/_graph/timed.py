@@ -1,7 +1,7 @@
-"""Iterators with a clock around them. They change no element, no order and no state.
+"""Iterators with a clock around them, which change no element, order or state.
 
-A clock is a link in the chain of iterators: `with_clocks` has each of them read from what it read
-from before, through a `TimedIterator`, and `without_clocks` takes those out again.
+A `TimedIterator` is a link in the chain of iterators. `with_clocks` inserts one between each
+iterator and the iterator it reads from, and `without_clocks` removes them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from wholegrain._observe.stage_clock import StageClock
 
 
 class ForwardingIterator(DatasetIterator[T]):
-    """Does what another iterator does."""
+    """Forwards everything to another iterator."""
 
-    closes_when_dropped = False  # With it goes its hold on the other one.
+    closes_when_dropped = False  # The other iterator closes itself when it is dropped.
 
     def __init__(self, iterator: DatasetIterator[T]) -> None:
         super().__init__((iterator,))
@@ -124,21 +124,21 @@ class TimedIterator(ForwardingIterator[T]):
 
 
 class TimedFillingIterator(TimedIterator[T]):
-    """One that can make elements in memory that it is given."""
+    """A `TimedIterator` around an iterator that has `next_into`."""
 
     def next_into(self, empty: Any) -> Any:
-        """Return the next element in memory that `empty` gives, where it can."""
+        """Return the next element, in memory from `empty` if possible."""
         return self._timed(self._iterator.next_into, empty)  # type: ignore[attr-defined]
 
 
 def timed_iterator(iterator: DatasetIterator[T], clock: Clock) -> DatasetIterator[T]:
-    """Return an iterator with a clock around it."""
+    """Return `iterator` with a clock around it."""
     kind = TimedFillingIterator if hasattr(iterator, "next_into") else TimedIterator
     return kind(iterator, clock)
 
 
 def with_clocks(iterator: Any) -> Any:
-    """Return an iterator with a clock around it, and around all that it reads from."""
+    """Return `iterator` with clocks around it and around all iterators upstream."""
     if not isinstance(iterator, DatasetIterator) or isinstance(
         iterator, (TimedIterator, ClosedIterator)
     ):
@@ -150,7 +150,7 @@ def with_clocks(iterator: Any) -> Any:
 
 
 def without_clocks(iterator: Any) -> Any:
-    """Return an iterator, and all that it reads from, without clocks."""
+    """Return `iterator` without clocks around it and around the iterators upstream."""
     if isinstance(iterator, TimedIterator):
         iterator = iterator._iterator
     if isinstance(iterator, DatasetIterator):
@@ -159,7 +159,7 @@ def without_clocks(iterator: Any) -> Any:
 
 
 class OutputIterator(ForwardingIterator[T]):
-    """What a worker reads from: the last stage, around which there may be a clock for a while."""
+    """The output of a worker: the last stage, with clocks that can be switched on and off."""
 
     handed_out = 0
 
@@ -169,22 +169,22 @@ class OutputIterator(ForwardingIterator[T]):
         return element
 
     def set_clocks(self, on: bool) -> None:
-        """Have clocks around all stages, or around none."""
+        """Put clocks around all stages, or remove them."""
         self.link(with_clocks if on else without_clocks)
 
 
 class FillingOutputIterator(OutputIterator[T]):
-    """One whose last stage can make elements in memory that it is given."""
+    """An `OutputIterator` whose last stage has `next_into`."""
 
     def next_into(self, empty: Any) -> Any:
-        """Return the next element in memory that `empty` gives, where it can."""
+        """Return the next element, in memory from `empty` if possible."""
         element = self._iterator.next_into(empty)  # type: ignore[attr-defined]
         self.handed_out += 1
         return element
 
 
 def worker_output(iterator: DatasetIterator[T], observed: Any, dataset: Any) -> OutputIterator[T]:
-    """Return what a worker reads from, as the output of its run."""
+    """Return the output of a worker, and register it as the output of the run."""
     kind = FillingOutputIterator if hasattr(iterator, "next_into") else OutputIterator
     output = kind(iterator)
     output.opened_from = iterator.opened_from

@@ -1,4 +1,4 @@
-"""A MapDataset with a clock around it. It changes no element, no order and no state."""
+"""A MapDataset with a clock around it, which changes no element, order or state."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from wholegrain._observe.clock import Clock
 
 
 class TimedMapDataset(MapNode[T]):
-    """A dataset with a clock around it. As it stands between two, their functions do not fuse."""
+    """A dataset with a clock around it. It keeps the functions of adjacent stages from fusing."""
 
-    only_prefetches = True  # Seeds follow from distances: this is no stage.
+    only_prefetches = True  # Not counted as a stage when seeds are derived from distances.
 
     def __init__(self, dataset: MapDataset[T], clock: Clock) -> None:
         super().__init__(dataset)
@@ -24,7 +24,7 @@ class TimedMapDataset(MapNode[T]):
     def __len__(self) -> int:
         return len(self._timed)
 
-    # The index is not called so: errors say in which stage they happened by that name.
+    # The argument is not named `index`: notes on errors find the stage by an argument of that name.
 
     def getitem(self, at: int) -> T | None:
         elements: list[T | None] = []

@@ -1,4 +1,4 @@
-"""Whether a run is watched, and for what: then every stage has a clock for good."""
+"""Decides whether a run is tracked: then every stage has a clock for the whole run."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _HAS_TELEMETRY = os.environ.get("ENABLE_PYGRAIN_PROMETHEUS_TELEMETRY", "").lower
 
 
 class Aims(NamedTuple):
-    """What a run is watched for.
+    """What a run is tracked for.
 
     Args:
-        timing: An execution summary.
-        debug: Logging it from time to time.
-        visualization: Logging the graph at the first element; None if not.
-        telemetry: Metrics for Prometheus.
-        annotate: Events in a trace of the jax profiler.
-        profile_workers: Worker processes in such a trace.
+        timing: Whether to collect an execution summary.
+        debug: Whether to log the summary every minute.
+        visualization: If not None, log the graph at the first element.
+        telemetry: Whether to count metrics for Prometheus.
+        annotate: Whether to add events to a trace of the jax profiler.
+        profile_workers: Whether to include worker processes in such a trace.
     """
 
     timing: bool = False
@@ -37,7 +37,7 @@ class Aims(NamedTuple):
 
     @property
     def all_stages(self) -> bool:
-        """Whether every stage counts, or those that metrics are about are enough."""
+        """Whether all stages need clocks, not only those with metrics."""
         return self.timing or self.visualization is not None or self.annotate
 
 
@@ -48,15 +48,15 @@ _DRAWING = "py_dataset_visualization_output_dir"
 
 
 class Watch:
-    """Opens the iterators of a run that is watched; see `wholegrain._graph.watch`."""
+    """Opens the iterators of a tracked run; see `wholegrain._graph.watch`."""
 
     def open(self, node: Any) -> DatasetIterator[Any]:
-        """Open an iterator of a stage."""
+        """Open the iterator of a stage."""
         raise NotImplementedError
 
 
 def aims_of(options: DatasetOptions) -> Aims:
-    """Return what a run with these options is to be watched for, here and now."""
+    """Return what to track in a run with these options and the current configuration."""
     debug = bool(config.py_debug_mode)
     profile_workers = False
     if config.enable_multiprocess_worker_profiling:
@@ -74,7 +74,7 @@ def aims_of(options: DatasetOptions) -> Aims:
 
 
 def begin(dataset: Any, options: DatasetOptions) -> Watch | None:
-    """Return what watches a run that begins; None if nobody wants to."""
+    """Return what opens the iterators of a new run if it is tracked; else None."""
     if (
         options.execution_tracking_mode is ExecutionTrackingMode.DISABLED
         and not _HAS_TELEMETRY
@@ -86,12 +86,12 @@ def begin(dataset: Any, options: DatasetOptions) -> Watch | None:
     aims = aims_of(options)
     if aims == NOTHING:
         return None
-    from wholegrain._graph.watch import Run  # Few need it.
+    from wholegrain._graph.watch import Run  # Rarely used.
 
     return Run(dataset, aims)
 
 
 def set_up_worker(index: int) -> None:
-    """Set up what watching needs in a worker process, which nobody watches directly."""
-    config.update("py_traceback_filtering", "off")  # The main process does it, and sees all.
+    """Configure tracebacks and logging of a worker process."""
+    config.update("py_traceback_filtering", "off")  # The main process filters, and gets all frames.
     name_worker(index)

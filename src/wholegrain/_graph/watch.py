@@ -1,4 +1,4 @@
-"""Opens a pipeline with a clock around each stage."""
+"""Opens a tracked pipeline: one with a clock around each stage for the whole run."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _OUTPUT = -1
 
 
 class GraphWatch(Watch):
-    """One graph that is opened: which row of the board each of its stages has.
+    """Opens one graph, and gives each of its stages a row of the board.
 
     Args:
         dataset: The output of the graph.
-        aims: What the run is watched for.
+        aims: What the run is tracked for.
         board: Where the stages write.
-        consumer: The row of the stage that the output gives its elements to.
-        rows: Those of a graph like this one that was opened before; by default new ones.
+        consumer: The row of the stage that reads from the output.
+        rows: The rows of an equal graph that was opened before; by default new rows.
         feeds_prefetch: Whether the consumer is a stage that prefetches.
     """
 
@@ -54,12 +54,12 @@ class GraphWatch(Watch):
         self.board = board or Board()
         self.rows: list[int] = []
         self.folders: dict[int, str] = {}
-        """Where the worker processes write that a stage has, by its row."""
+        """The folders that the worker processes of a stage write to, by its row."""
         self._given = iter(rows or ())
         self._row_of: dict[int, int] = {}
-        self._read_row_of: dict[int, int] = {}  # Of a MapDataset that is read where it stands.
+        self._read_row_of: dict[int, int] = {}  # Of a MapDataset that an IterDataset reads.
         self._feeds_prefetch: set[int] = set()
-        self._nodes: list[Any] = []  # Kept, so that their ids stay theirs.
+        self._nodes: list[Any] = []  # Kept alive, so that their `id()` stays unique.
         self._add(dataset, consumer, feeds_prefetch)
 
     def _new_row(self, name: str, consumer: int, is_prefetch: bool) -> int:
@@ -80,7 +80,7 @@ class GraphWatch(Watch):
         if feeds_prefetch or _is_prefetch(dataset):
             self._feeds_prefetch.add(row)
         if _opens_later(dataset):
-            return  # What it reads from is opened while it runs.
+            return  # It opens the datasets upstream while it runs.
         reads_in_order = isinstance(dataset, IterDataset) and not _reads_ahead(dataset)
         for parent in dataset.parents:
             above = row
@@ -93,12 +93,12 @@ class GraphWatch(Watch):
     # Opening.
 
     def open(self, node: IterNode[Any]) -> DatasetIterator[Any]:
-        """Open an iterator of one of the stages, with a clock around it."""
+        """Open the iterator of a stage, with a clock around it."""
         row = self._row_of.get(id(node))
         if row is None and _reads_ahead(node):
             row = self._read_row_of.get(id(node.parents[0]))
         if row is None:
-            return node.open()  # Something else that is opened on the way.
+            return node.open()  # Not a stage of this graph.
         iterator: Any
         if _opens_later(node):
             branch = Branch(self.aims, self.board, row, self.folders, _is_prefetch(node))
@@ -129,7 +129,7 @@ class GraphWatch(Watch):
         return timed_iterator(iterator, self._clock(node, row, listeners, event))
 
     def _twin(self, dataset: MapDataset[Any]) -> MapDataset[Any]:
-        """Return the same dataset with a clock around it, and around each of those above it."""
+        """Return the same dataset with a clock around it and around each stage upstream."""
         row = self._row_of.get(id(dataset))
         parents = [self._twin(parent) for parent in dataset.parents]
         twin = dataset.with_parents(parents) if parents else dataset
@@ -145,7 +145,7 @@ class GraphWatch(Watch):
         return TimedMapDataset(twin, self._clock(dataset, row, listeners, event))
 
     def _with_timed_parents(self, node: IterNode[Any]) -> Any:
-        """Return a stage whose parents have clocks, those of the user's own classes too."""
+        """Return a stage whose parents have clocks, including those of the user's classes."""
         users = [p for p in node.parents if isinstance(p, IterDataset) and not _is_ours(p)]
         if not users or isinstance(node, UserIterDataset):
             return node
@@ -170,7 +170,7 @@ class GraphWatch(Watch):
 
 
 class Run(GraphWatch):
-    """The watch over a whole run: the first graph that was opened, in the main process."""
+    """Opens the graph of a whole run, in the main process."""
 
     def open(self, node: IterNode[Any]) -> DatasetIterator[Any]:
         iterator = super().open(node)
@@ -179,20 +179,20 @@ class Run(GraphWatch):
         return WatchedOutput(iterator, self)
 
     def workers_of(self, row: int) -> list[list[StageTimes]]:
-        """Return what each worker process of a stage has measured so far."""
+        """Return the measurements of each worker process of a stage."""
         folder = self.folders.get(row)
         if folder is None:
             return []
         boards = [read_file(path) for path in sorted(glob.glob(os.path.join(folder, "*.times")))]
-        # One that is still being set up does not have all its stages.
+        # A worker that is still starting has not added all of its stages.
         at_work = [board for board in boards if any(stage.elements for stage in board)]
         return at_work or [board for board in boards if board][:1]
 
 
 class Branch(Watch):
-    """What an interleave or the workers open while they run, each time a graph of its own.
+    """Opens the graphs that an interleave or workers open while they run.
 
-    Graphs that look the same share their rows, be it that of a thousand files.
+    Equal graphs share their rows, for example the graphs of a thousand files.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class Branch(Watch):
         self._rows: dict[tuple[str, ...], list[int]] = {}
 
     def open(self, node: IterNode[Any]) -> DatasetIterator[Any]:
-        """Open an iterator of the output of such a graph."""
+        """Open the iterator of the output of such a graph."""
         context = run.current()
         if self._board is None:
             self._board = Board(os.path.join(self._folder, f"{os.getpid()}.times"))
@@ -229,17 +229,17 @@ class Branch(Watch):
             return watch.open(node)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Say where the worker that gets it has to write."""
+        """Return what a worker needs: what to track, and the folder to write to."""
         return {"aims": self._aims, "folder": self._folder}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # In a worker: its own board, and the first row there.
+        # A worker has its own board, on which its output has the first row.
         Branch.__init__(self, state["aims"], None, _OUTPUT, {}, feeds_prefetch=True)
         self._folder = state["folder"]
 
 
 def _folder_of(branch: Branch) -> str:
-    """Make a directory for the times of a stage's workers, which goes when `branch` does."""
+    """Make a directory for the times of a stage's workers, removed together with `branch`."""
     folder = tempfile.mkdtemp(prefix="wholegrain-times-")
     weakref.finalize(branch, shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -254,12 +254,12 @@ def _is_prefetch(dataset: Any) -> bool:
 
 
 def _opens_later(dataset: Any) -> bool:
-    """Say whether a stage opens what it reads from while it runs, here or in workers."""
+    """Return whether a stage opens the datasets upstream while it runs."""
     return bool(getattr(dataset, "opens_later", False))
 
 
 def _has_name(iterator: DatasetIterator[Any]) -> bool:
-    """Say whether an iterator tells more about itself than its class."""
+    """Return whether an iterator defines `__str__`."""
     return type(iterator).__str__ is not DatasetIterator.__str__
 
 
@@ -268,7 +268,7 @@ def _is_ours(dataset: Any) -> bool:
 
 
 def _look(dataset: Any) -> Iterator[str]:
-    """Yield what the stages of a graph do: two that look alike are measured as one."""
+    """Yield what identifies the stages of a graph: equal graphs are measured as one."""
     yield type(dataset).__name__
     yield type(getattr(dataset, "_source", None)).__name__
     yield transform_name(getattr(dataset, "_transform", None))
@@ -279,7 +279,7 @@ def _look(dataset: Any) -> Iterator[str]:
 
 
 class UserIterDataset(IterNode[T]):
-    """Stands for an IterDataset of the user's, whose iterators are to be timed."""
+    """Wraps an IterDataset of the user's, so that its iterators get clocks."""
 
     only_prefetches = True
 

@@ -1,4 +1,4 @@
-"""The end of a watched pipeline, where the elements come out."""
+"""The output of a tracked pipeline."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _LOOK_EVERY_S = 1.0
 
 
 class WatchedOutput(ForwardingIterator[T]):
-    """Gives the elements of a watched pipeline, and tells what has been seen."""
+    """Yields the elements of a tracked pipeline, and logs its graph and its summaries."""
 
     def __init__(self, iterator: DatasetIterator[T], run: Run) -> None:
         super().__init__(iterator)
         self.run = self.watched_run = run
-        """What is known of the run."""
+        """The tracked run."""
         self._is_drawn = run.aims.visualization is None
         self._log_at = time.monotonic() + _LOG_EVERY_S if run.aims.debug else float("inf")
         self.metrics: list[Metric] = [NEXT_DURATION] if run.aims.telemetry else []
-        """What counts how long each `next` takes."""
+        """Metrics that observe the time of each `next`."""
 
         self._registry = None
         self._look_at = float("inf")

@@ -1,1 +1,1 @@
-"""Where the time of a run goes: knows what stages declare and note, not dataset classes."""
+"""Where the time of a run goes. Knows what stages declare and record, but no dataset classes."""

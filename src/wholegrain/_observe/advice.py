@@ -1,4 +1,4 @@
-"""Which stage limits a pipeline, in words, and what would help."""
+"""Names the stage that limits a pipeline, and what would help."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from wholegrain._read import machine
 from wholegrain.options import MultiprocessingOptions
 
 _LEAST_SHARE = 0.05
-"""A training loop that waits for less than this share of its time does not wait for data."""
+"""Data is not the limit if the training loop waits for it for less than this share of the time."""
 
 _LEAST_RUN_S, _LEAST_WAIT_S, _LEAST_MEASURED_S = 0.1, 0.02, 0.005
-"""A shorter run since the first element, less waiting, or less of it under clocks tells nothing."""
+"""No verdict if the run, the waiting, or the waiting measured by clocks is shorter than this."""
 
 _BUSY_MACHINE = 1.0
-"""Where threads stand in the run queue for longer than this, for each second that they run."""
+"""The machine is busy if threads are queued for more seconds than this per second of CPU time."""
 
 _LEAST_FOR_WORKERS_S = 200e-6
-"""Workers do not make elements come sooner that take less than that."""
+"""Elements that take less time than this do not arrive sooner from workers."""
 
 _WHERE = {
     LOOP: "the thread of the training loop",
@@ -35,7 +35,7 @@ _WHERE = {
 
 @dataclasses.dataclass
 class Verdict:
-    """The stage that limits, if one does, the sentence that says so, and what would help."""
+    """The id of the limiting stage, if there is one, the sentence about it, and what would help."""
 
     limiting: str | None
     text: str
@@ -43,7 +43,7 @@ class Verdict:
 
 
 def judge(lane: Lane, places: list[Place], seen: dict[str, Any]) -> Verdict:
-    """Say which stage limits a run, and what would help, as far as there is evidence."""
+    """Return which stage limits a run and what would help, if there is enough evidence."""
     whole = seen["wait"] + seen["loop"]
     if whole <= 0:
         return Verdict(None, "Nothing has been measured yet: take some elements first.", [])
@@ -61,8 +61,8 @@ def judge(lane: Lane, places: list[Place], seen: dict[str, Any]) -> Verdict:
     place = max(places, key=lambda place: lane.blame[place.key])
     if place.ahead is not None and not is_known(place, seen["stages"]):
         text = (
-            "The training loop waits for data, but it is not known yet what the stages upstream of"
-            f" {place.name} spend their time on. Take more elements."
+            "The training loop waits for data, but the stages upstream of"
+            f" {place.name} have not been measured yet. Take more elements."
         )
         return Verdict(None, text, [])
     key, who = place.key, lane.runs_in[place.key]
@@ -74,8 +74,8 @@ def judge(lane: Lane, places: list[Place], seen: dict[str, Any]) -> Verdict:
     text += f" It runs in {_WHERE[who]}"
     if waits is None:
         text += (
-            ". Other programs compete for the processors, so it cannot be told whether it computes"
-            " or waits."
+            ". Other programs compete for the processors, so it is unclear whether it computes or"
+            " waits."
         )
         return Verdict(key, text, [])
     text += f" and mostly {'waits (for I/O, a lock or a timer)' if waits else 'computes'}."
@@ -83,10 +83,10 @@ def judge(lane: Lane, places: list[Place], seen: dict[str, Any]) -> Verdict:
 
 
 def _waits(place: Place, lane: Lane, seen: dict[str, Any]) -> bool | None:
-    """Whether a stage waits for something other than a processor; None if it cannot be told.
+    """Return whether a stage waits for something other than a processor; None if unknown.
 
-    Threads that compute wait for each other, because of the GIL. Then their process is busy, as
-    far as it is given processors.
+    Threads that compute also wait for each other, because of the GIL. In that case their process
+    uses CPU time, as far as the machine gives it processors.
     """
     idle = 1 - lane.computing[place.key] / max(lane.own[place.key], 1e-9)
     if lane.runs_in[place.key] == WORKERS:
@@ -145,7 +145,7 @@ def _workers(output: Place) -> str:
     count: Any = '"auto"'
     try:
         output.dataset.mp_prefetch(MultiprocessingOptions(num_workers="auto"))
-    except Exception:  # Where the number of workers decides about the order of the elements.
+    except Exception:  # The order of the elements depends on the number of workers here.
         count = machine.available_cpus()
     return f"`mp_prefetch(MultiprocessingOptions(num_workers={count}))`"
 
@@ -180,7 +180,7 @@ def _advice_for_workers(places: list[Place], waits: bool) -> list[str]:
 
 
 def _seconds_for_each(output: Place, seen: dict[str, Any]) -> float | None:
-    """Return how long the training loop waited for each element; None if that is not known."""
+    """Return how long the training loop waited per element; None if unknown."""
     keys = [output.key] + output.parents * (output.ahead == READERS)
     counts = [seen["stages"].get(key, Times()).elements for key in keys]
     most = max(counts)

@@ -1,4 +1,4 @@
-"""Where the stages of a run write what they measure: a table that other processes can read."""
+"""A table of what the stages of a run measured, which other processes can read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import threading
 
 NOTHING_YET = 2**63 - 1
-"""The least time of a stage that has made no element."""
+"""The minimum time of a stage that has produced no element yet."""
 
 _MAX_STAGES = 1024
 _ROW_BYTES = 2048
@@ -21,7 +21,7 @@ _SPEC_BYTES = _ROW_BYTES - _TEXT_START - _NAME_BYTES
 
 @dataclasses.dataclass
 class StageTimes:
-    """What was measured in one stage."""
+    """The measurements of one stage."""
 
     name: str
     consumer: int
@@ -35,12 +35,12 @@ class StageTimes:
 
 
 class Board:
-    """A row for each stage, in memory or in a file that several processes map.
+    """One row per stage, in memory or in a file that several processes map.
 
-    Only one process writes. Others may read at any time, and see each number as of now.
+    Only one process writes. Others may read at any time and see the current numbers.
 
     Args:
-        path: Of the file; None for memory of this process alone.
+        path: The path of the file; None for memory of this process only.
     """
 
     def __init__(self, path: str | None = None) -> None:
@@ -48,7 +48,7 @@ class Board:
         self._rows = 0
         size = _MAX_STAGES * _ROW_BYTES
         if path is None:
-            # Pages that nobody writes to cost nothing.
+            # Pages that are never written take no memory.
             self._bytes = memoryview(mmap.mmap(-1, size))
         else:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -60,7 +60,7 @@ class Board:
         self._cells = self._bytes.cast("q")
 
     def add(self, name: str, consumer: int, is_prefetch: bool) -> int:
-        """Add a stage that gives its elements to `consumer`; return its row. -1 if it is full."""
+        """Add a stage that row `consumer` reads from; return its row, -1 if the board is full."""
         with self._lock:
             if self._rows == _MAX_STAGES:
                 return -1
@@ -69,7 +69,7 @@ class Board:
             at = row * _ROW_BYTES // 8
             self._cells[at + _CONSUMER] = consumer
             self._cells[at + _PREFETCH] = is_prefetch
-            # A process before this one may have written here: what it measured counts.
+            # A worker that died may have written to this file. Its numbers still count.
             if not self._cells[at + _USED]:
                 self._cells[at + _MIN] = NOTHING_YET
             self._write(row, _NAME, 0, name, _NAME_BYTES)
@@ -77,11 +77,11 @@ class Board:
             return row
 
     def rename(self, row: int, name: str) -> None:
-        """Give a stage another name."""
+        """Change the name of a stage."""
         self._write(row, _NAME, 0, name, _NAME_BYTES)
 
     def describe(self, row: int, spec: str) -> None:
-        """Say what the elements of a stage look like."""
+        """Record the shapes and dtypes of a stage's elements."""
         self._write(row, _SPEC, _NAME_BYTES, spec, _SPEC_BYTES)
 
     def _write(self, row: int, cell: int, offset: int, text: str, limit: int) -> None:
@@ -91,7 +91,7 @@ class Board:
         self._cells[row * _ROW_BYTES // 8 + cell] = len(data)
 
     def record(self, row: int, elapsed_ns: int, elements: int, nbytes: int) -> None:
-        """Count the time of some elements in a stage."""
+        """Add the time that a stage took for some elements."""
         at = row * _ROW_BYTES // 8
         cells = self._cells
         with self._lock:
@@ -106,17 +106,17 @@ class Board:
                 cells[at + _BYTES] += nbytes
 
     def take_back(self, row: int, elements: int) -> None:
-        """Count elements as not made."""
+        """Subtract elements that were put back and will be produced again."""
         with self._lock:
             self._cells[row * _ROW_BYTES // 8 + _COUNT] -= elements
 
     def stages(self) -> list[StageTimes]:
-        """Return all rows as they are now."""
+        """Return the current values of all rows."""
         return _read_rows(self._bytes)
 
 
 def read_file(path: str) -> list[StageTimes]:
-    """Return all rows of a board that another process writes."""
+    """Return the rows of a board that another process writes."""
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _read_rows(memoryview(data))

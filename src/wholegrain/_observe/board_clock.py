@@ -1,4 +1,4 @@
-"""The clock around a stage for an execution summary, metrics and traces: it measures all calls."""
+"""The clock for execution summaries, metrics and traces. It measures every call of a stage."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _KNOWN_SIZES = (str, bytes, bytearray, int, float, complex, type(None))
 
 
 class BoardClock(StageClock):
-    """Measures one stage, without those that it calls.
+    """Measures the own time of one stage, without the stages that it calls.
 
     Args:
-        observed: What is seen of the run.
+        observed: The measurements of the run.
         dataset: The stage.
-        board: Where the times go.
-        row: The place of the stage there.
-        counts_bytes: Whether the sizes of its elements are wanted.
-        listeners: Called with how long it took to get some elements, and those.
-        event: What to call the stage in a trace, its name, and of what category it is.
+        board: Where the times are written.
+        row: The row of the stage on the board.
+        counts_bytes: Whether to record the sizes of its elements.
+        listeners: Called with the time of each call in nanoseconds, and its elements.
+        event: The name of the event in a trace, the name of the stage, and the category.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class BoardClock(StageClock):
 
 
 def data_of(element: Any) -> Any:
-    """Return what an element of a loader's pipeline carries."""
+    """Return the data of an element: of a `Record` its data, else the element itself."""
     return element.data if isinstance(element, Record) else element
 
 
@@ -91,7 +91,7 @@ def _size(element: Any) -> int:
 
 
 def _warn_of_unknown_sizes(element: Any) -> None:
-    """Say once that an element holds something whose size cannot be told."""
+    """Warn once if an element contains an object of unknown size."""
     for leaf in tree.leaves(data_of(element)):
         if not hasattr(leaf, "nbytes") and not isinstance(leaf, _KNOWN_SIZES):
             _warn_of_type(type(leaf).__name__)

@@ -1,4 +1,4 @@
-"""How long a stage takes by itself: the time of a call without that of the stages it calls."""
+"""Self time: the time of a call minus the time of the calls that it makes to other stages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wholegrain._read.waiting import ThreadTimes
 
 
 class Started(NamedTuple):
-    """What `SelfTimer.begin` returns, for `end`: when it was, and what was known before."""
+    """The start time of a call, and the state of the timer before it, which `end` restores."""
 
     at: float
     outside: float
@@ -21,7 +21,7 @@ class Started(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """What a call took: in all, by itself, and that by all clocks of the thread, if it is deep."""
+    """The total time of a call, its self time, and its thread times if the timer is `deep`."""
 
     elapsed: float
     own: float
@@ -29,12 +29,13 @@ class Spent(NamedTuple):
 
 
 class SelfTimer(threading.local):
-    """What a thread spent in calls that have returned, since the current one was begun.
+    """Measures self time, separately in each thread.
 
     Attributes:
-        inner: Seconds of those calls.
-        depth: How many calls are going on.
-        deep: Whether all clocks of the thread are looked at, which takes some microseconds more.
+        inner: Seconds in calls that the current call made and that have returned.
+        depth: How many nested calls are in progress.
+        deep: Whether to measure the thread's CPU time and run-queue time too, which costs some
+            microseconds per call.
     """
 
     inner = 0.0
@@ -54,7 +55,7 @@ class SelfTimer(threading.local):
         return Started(time.perf_counter(), outside, thread_outside, thread)
 
     def end(self, started: Started) -> Spent:
-        """End the call that was begun last. To whoever called it, all of it was this call."""
+        """End the innermost call, and count all of its time as inner time of its caller."""
         elapsed = time.perf_counter() - started.at
         own = elapsed - self.inner
         thread = None
@@ -68,12 +69,12 @@ class SelfTimer(threading.local):
         return Spent(elapsed, own, thread)
 
     def exclude(self, seconds: float) -> None:
-        """Count seconds as not those of the current call: they are noted elsewhere."""
+        """Exclude seconds from the self time of the current call: they are counted elsewhere."""
         self.inner += seconds
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
-        """Look at all clocks of the thread, for calls that are no part of the current one."""
+        """Measure calls in `deep` mode, without counting them as part of the current call."""
         before = self.inner, self.thread, self.deep
         self.inner, self.thread, self.deep = 0.0, ThreadTimes(), True
         try:
@@ -89,10 +90,10 @@ class Clock(Protocol):
     """Measures the calls of one stage."""
 
     def start(self) -> Any:
-        """Begin a call: what it returns is for `stop`."""
+        """Begin a call; return a value to pass to `stop`."""
 
     def stop(self, started: Any, elements: Sequence[Any]) -> None:
-        """End a call, which has made these elements."""
+        """End a call that produced `elements`."""
 
     def take_back(self, count: int) -> None:
-        """Count elements as not made: they will be made again."""
+        """Subtract elements that were put back and will be produced again."""

@@ -1,4 +1,4 @@
-"""How long the training loop waited for data, and how long it did other things."""
+"""How long the training loop waited for data, and how long it did its own work."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from wholegrain._observe.times import Times
 from wholegrain._read.waiting import involuntary_switches
 
 _LONG_WAIT_S = 1e-3
-"""Of longer waits for a quick element it is looked at whether others had the processor."""
+"""For longer waits in a quick pipeline, check whether the thread was preempted."""
 
 IDLE_S, IDLE_TIMES = 120.0, 30
-"""A loop that stays away so long, and so many times longer than ever, was left alone."""
+"""A gap between two `next` calls counts as idle, not as training time, if it is longer than
+`IDLE_S` and more than `IDLE_TIMES` times the longest gap so far."""
 
 
 class Consumer:
-    """The training loop, as far as clocks were on.
+    """The time of the training loop while clocks were on.
 
     Attributes:
-        loop: Seconds between two elements.
-        start: Seconds until the first element, and until each worker had its first.
-        has_started: Whether there was a first element.
-        left_at: When the loop last got an element; 0 if that is not known.
+        loop: Seconds of the loop's own work, between two elements.
+        start: Seconds of the start-up: until the first element, and the first of each worker.
+        has_started: Whether the first element was handed out.
+        left_at: When the loop last got an element; 0 if unknown.
     """
 
     def __init__(self) -> None:
@@ -30,15 +31,16 @@ class Consumer:
         self.start = 0.0
         self.has_started = False
         self.left_at = 0.0
-        self._wait = self._odd_wait = 0.0  # Odd: others had the processor. It stands for no more.
+        # A wait is odd if the thread was preempted. The time of odd waits is not extrapolated.
+        self._wait = self._odd_wait = 0.0
         self._waits = self._odd_waits = 0
         self._switches_before = 0
-        self._cpu_before = 0.0  # Seconds of processors that the process had used until then.
+        self._cpu_before = 0.0  # CPU seconds of the process before the start-up ended.
         self._start_before = 0.0
         self._longest_away = 0.0
 
     def entered(self, now: float) -> float:
-        """Note that the loop asks for an element; return for how long it was left alone."""
+        """Record that the loop asks for an element; return the seconds it was idle."""
         self._start_before = self.start
         if not self.left_at:
             return 0.0
@@ -50,7 +52,7 @@ class Consumer:
         return 0.0
 
     def left(self, now: float, seconds: float, is_quick: bool) -> bool:
-        """Note that the loop got an element, and how long it took; say whether it is the first."""
+        """Record that the loop got an element; return whether it was the first."""
         self.left_at = now
         if not self.has_started:
             self.start = max(self.start, self._start_before + seconds)
@@ -65,12 +67,12 @@ class Consumer:
         return False
 
     def _was_preempted(self) -> bool:
-        """Whether others were given the processor since this was last asked."""
+        """Return whether the thread was preempted since the last call of this method."""
         before, self._switches_before = self._switches_before, involuntary_switches()
         return self._switches_before != before
 
     def end_start_up(self, stages: Iterable[Times]) -> None:
-        """Begin to count: opening files and the like says nothing of how it goes on."""
+        """Discard the times of the start-up, which are not representative of the run."""
         self.has_started = True
         self._cpu_before = time.process_time()
         for times in stages:
@@ -79,27 +81,27 @@ class Consumer:
         self._waits = self._odd_waits = 0
 
     def is_idle(self, seconds: float) -> bool:
-        """Whether the loop has been away for so long that it does not train."""
+        """Return whether a gap is too long to be training time."""
         return seconds > IDLE_S and seconds > IDLE_TIMES * self._longest_away
 
     def note_wait(self, seconds: float) -> None:
-        """Count seconds as waiting that will be found to have passed between two elements."""
+        """Count seconds as waiting that `entered` will later add to the loop's own time."""
         self._wait += seconds
         self.loop -= seconds
 
     @property
     def measured_wait(self) -> float:
-        """Seconds of waiting under clocks."""
+        """Seconds of waiting that clocks measured."""
         return self._wait + self._odd_wait
 
     @property
     def cpu(self) -> float:
-        """Seconds of processors that the process has used since the start-up."""
+        """CPU seconds that the process has used since the start-up."""
         return time.process_time() - self._cpu_before
 
     def wait(self, factor: float) -> float:
-        """Return the seconds of waiting of a run that was `factor` times as long as was seen."""
+        """Return the seconds of waiting, for a run `factor` times as long as its measured part."""
         if not self._waits:
             return self._odd_wait * factor
-        # Those in which others had the processor count as the others do, and once as they were.
+        # Count each odd wait as an average wait, extrapolated, and add its actual time once.
         return self._wait * factor * (1 + self._odd_waits / self._waits) + self._odd_wait

@@ -1,4 +1,4 @@
-"""`ds.explain()`: what runs where, in words; and how a dataset shows itself in a notebook."""
+"""`ds.explain()`, which says what runs where, and the display of a dataset in a notebook."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wholegrain._observe.shown import (
 
 
 class Explanation(str):
-    """Text that shows itself as it is printed."""
+    """A string whose `repr` is the text itself, for interactive use."""
 
     __slots__ = ()
 
@@ -31,7 +31,7 @@ class Explanation(str):
 
 
 def explain(dataset: Any) -> Explanation:
-    """Return what runs where in a pipeline: threads, workers, chunks, seeds."""
+    """Describe what runs where in a pipeline: threads, workers, chunks, seeds."""
     lines: list[str] = []
     who = LOOP
     if hasattr(dataset, "getitems"):
@@ -75,5 +75,5 @@ def _about(dataset: Any, who: str) -> list[str]:
 
 
 def to_html(dataset: Any) -> str:
-    """Return a pipeline as a small tree, for a notebook."""
+    """Return a pipeline as a small tree in HTML, for a notebook."""
     return f"<pre>{html.escape(outline.tree(dataset))}</pre>"

@@ -1,12 +1,12 @@
-"""What was seen of one run of a pipeline: how long each stage took, and who waited for whom.
+"""The measurements of one run: the time of each stage, and which stage waited for which.
 
-Nothing is counted or timed for each element of a quick pipeline. Clocks are where they cost little:
+In a quick pipeline, nothing is counted or timed per element. Clocks are used where they are cheap:
 
-- around each chunk that is read, which read-ahead needs anyway and adds up, so that it is heard of
-  now and then; around each message of a worker, each wait for a thread;
-- inside a MapDataset around each stage, for some chunks out of many;
-- around each stage of the iterators, all the time if an element takes long, else for some
-  elements now and then (`sampler.py`).
+- Read-ahead measures each chunk for its own decisions. It adds these times up and passes them on
+  now and then. Messages of workers and waits for threads are always measured.
+- The stages of a MapDataset are measured for a sample of the chunks (`clocked.py`).
+- The stages of the iterators are always measured if elements are slow, else for a sample of the
+  elements (`sampler.py`).
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from wholegrain._read.waiting import ThreadTimes, queued_for_each_second
 
 
 def is_on() -> bool:
-    """Whether runs are observed: not if the environment variable WHOLEGRAIN_REPORT is 0."""
+    """Return whether runs are measured: they are, unless the variable WHOLEGRAIN_REPORT is 0."""
     return os.environ.get("WHOLEGRAIN_REPORT", "1") != "0"
 
 
 class Observed:
-    """What was seen of one run.
+    """The measurements of one run.
 
-    Stages are known by their place in the graph: "0" is the output, "0.0" its first parent.
-    A dataset that is opened on the way, and is no part of the graph, is known by its name.
+    The id of a stage is its path in the graph: "0" is the output, "0.0" its first parent. A
+    dataset that a stage opens while it runs is not part of the graph; its id is its name.
     """
 
     def __init__(self, is_watched: bool = False) -> None:
-        self.is_watched = is_watched  # Whether every stage has a clock for good.
+        self.is_watched = is_watched  # Whether every stage has a clock for the whole run.
         self.stages: dict[str, Times] = {}
         self.reads: dict[str, Reads] = {}
         self.workers: dict[tuple[str, int], Any] = {}
@@ -49,34 +49,34 @@ class Observed:
         self.ids = StageIds()
         self.consumer = Consumer()
         self.sampler = Sampler(is_watched)
-        self.is_alone = False  # Whether the output is the only one there is, and keeps time.
+        self.is_alone = False  # Whether the output is the only iterator, and measures itself.
         self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
         self._holder: Callable[[], Any] = _nothing
-        self._last: Any = None  # The dataset of the output.
-        self._clockable = False  # Whether there are iterators to put clocks around.
-        self._thread = 0  # The one that reads from the output.
-        self._started: set[int] = set()  # The workers whose first element has come.
+        self._last: Any = None  # The dataset of the last stage.
+        self._clockable = False  # Whether some iterators do not measure themselves.
+        self._thread = 0  # The id of the thread that reads from the last stage.
+        self._started: set[int] = set()  # The workers whose first element has arrived.
 
     def __reduce__(self) -> Any:
-        return Observed, (self.is_watched,)  # A worker sees for itself.
+        return Observed, (self.is_watched,)  # Each worker measures for itself.
 
-    # Who takes part.
+    # Iterators of the run.
 
     def opened(self, iterator: Any, dataset: Any) -> bool:
-        """Note an iterator of the run; return whether it is to have a clock around it."""
+        """Register an iterator of the run; return whether it needs a clock around it."""
         if not is_on():
             return False
         self._take_in(iterator, dataset)
         return self.sampler.mode == ALWAYS and not self.is_watched
 
     def be_output(self, holder: Any, iterator: Any, dataset: Any) -> None:
-        """Begin to look: all that was opened so far belongs to this iterator.
+        """Register the last stage, and start sampling.
 
         Args:
-            holder: Reads from the iterator for the training loop. It has `handed_out`, the number
-                of elements so far, and `set_clocks`.
-            iterator: The last stage.
-            dataset: As what that is known.
+            holder: Reads from the last stage for the training loop. It has `handed_out`, the
+                number of elements so far, and `set_clocks`.
+            iterator: The iterator of the last stage.
+            dataset: The dataset of the last stage.
         """
         if not is_on():
             return
@@ -94,7 +94,7 @@ class Observed:
             self._clockable = not self.is_alone
         self._thread = threading.get_ident()
         if self._clockable:
-            if self.sampler.mode != OFF:  # Stages were opened anew.
+            if self.sampler.mode != OFF:  # The stages were reopened.
                 holder.set_clocks(True)
             self.switch(ALWAYS if self.sampler.mode == ALWAYS else NOW_AND_THEN)
 
@@ -103,7 +103,7 @@ class Observed:
         self._iterators.add(iterator)
 
     def _adopt(self, iterator: Any, dataset: Any) -> None:
-        """Take in iterators of the user's classes, which nobody has told of."""
+        """Register iterators of the user's classes, which do not register themselves."""
         parents = getattr(dataset, "parents", ())
         below = getattr(iterator, "_parents", ())
         if len(parents) != len(below):
@@ -115,29 +115,29 @@ class Observed:
             self._adopt(parent, source)
 
     def is_output(self, iterator: Any) -> bool:
-        """Whether the training loop reads from it."""
+        """Return whether the training loop reads from an iterator."""
         return self._last is iterator.observed_as
 
     def is_last(self, dataset: Any) -> bool:
-        """Whether a dataset is the last stage of the run."""
+        """Return whether a dataset is the last stage of the run."""
         return self._last is dataset
 
     def place_of(self, dataset: Any) -> str:
-        """Return by what a stage is known."""
+        """Return the id of a stage."""
         return self.ids.of(dataset)
 
     def times_of(self, dataset: Any) -> Times:
-        """Return what was seen of a stage, to be added to."""
+        """Return the times of a stage, for the caller to update."""
         place = self.place_of(dataset)
         times = self.stages.get(place)
         return self.stages.setdefault(place, Times()) if times is None else times
 
     def reads_of(self, dataset: Any) -> Reads:
-        """Return what was read of a MapDataset, to be added to."""
+        """Return the number of reads of a MapDataset, for the caller to update."""
         return self.reads.setdefault(self.place_of(dataset), Reads())
 
     def hear(self, whole: Any, worker: int, report: Any) -> None:
-        """Keep what a worker said of itself, which runs a share of `whole`."""
+        """Keep the latest report of a worker that runs a shard of `whole`."""
         if report is not None:
             self.workers[self.place_of(whole), worker] = report
 
@@ -145,36 +145,36 @@ class Observed:
 
     @property
     def clocks_on(self) -> bool:
-        """Whether there are clocks around the stages of the iterators."""
+        """Whether clocks are around the stages of the iterators now."""
         return self.sampler.mode != OFF
 
     def switch(self, mode: str) -> None:
-        """Have clocks always, or for some calls, or not."""
+        """Switch clocks to a mode of the sampler: always, now and then, or off."""
         holder, now = self._holder(), time.perf_counter()
         if holder is None or mode == self.sampler.mode:
             return
         before, calls = self.sampler.mode, self.sampler.calls
         self.sampler.switch(mode, now, self._handed_out())
         if mode != ALWAYS:
-            self.consumer.left_at = 0.0  # What passes until the next look is not seen.
+            self.consumer.left_at = 0.0  # The time until the next window is not measured.
         holder.set_clocks(mode != OFF)
         if before == NOW_AND_THEN and mode == OFF:
             ended = time.perf_counter()
             self.sampler.rest(ended, calls, ended - now)
 
     def anchored(self, now: float) -> None:
-        """Between two elements, in the thread that reads from the last stage."""
+        """Called between two elements, in the thread that reads from the last stage."""
         self._thread = threading.get_ident()
         self.pause(now)
 
     def pause(self, now: float) -> None:
-        """Between two chunks: see whether it is time for clocks."""
+        """Called between two chunks: switch clocks on or off if it is time."""
         if self._clockable and threading.get_ident() == self._thread:
             self.sampler.saw(now, self._handed_out())
             self.switch(self.sampler.at_pause(now))
 
     def note_call(self, dataset: Any, spent: Spent, made: int) -> None:
-        """Note what a stage took for some elements."""
+        """Add the time that a stage took for `made` elements."""
         times = self.times_of(dataset)
         times.clocked = True
         times.own += spent.own
@@ -184,9 +184,9 @@ class Observed:
         self.sampler.called()
 
     def after_step(self, seconds: float, calls: int) -> None:
-        """Note that a thread is through with all stages, which took so many calls."""
+        """Record that an outermost call returned, which made `calls` calls in all stages."""
         mode = self.sampler.after_step(seconds, calls)
-        if threading.get_ident() == self._thread:  # Others may be in the middle of something.
+        if threading.get_ident() == self._thread:  # Other threads may be inside a call.
             self.switch(mode)
 
     def _handed_out(self) -> int:
@@ -196,17 +196,17 @@ class Observed:
     # The training loop.
 
     def entered(self, now: float) -> None:
-        """Note that the training loop asks for an element."""
+        """Record that the training loop asks for an element."""
         consumer = self.consumer
         if not consumer.has_started and self.sampler.seen and self._handed_out():
-            # The first one went by without clocks.
+            # The first element was handed out without clocks.
             clocked = [times.own for times in list(self.stages.values()) if times.clocked]
             consumer.start += sum(clocked)
             self._end_start_up(now)
         self.sampler.skip(consumer.entered(now))
 
     def left(self, now: float, seconds: float) -> None:
-        """Note that the training loop got an element, and how long that took."""
+        """Record that the training loop got an element, and how long that took."""
         if self.consumer.left(now, seconds, is_quick=self.sampler.mode == NOW_AND_THEN):
             self._end_start_up(now)
 
@@ -215,10 +215,10 @@ class Observed:
             self.consumer.end_start_up(list(self.stages.values()))
         self.sampler.forget(now, self._handed_out())
 
-    # What stages note by themselves.
+    # Stages that measure themselves.
 
     def got(self, iterator: Any, start: float, reads: bool) -> None:
-        """Note that a chunk was got, since `start`: read right here, or waited for."""
+        """Record that a chunk took from `start` until now: read by the caller, or waited for."""
         end = time.perf_counter()
         spent = end - start
         self._note_wait(iterator.observed_as, spent, reads)
@@ -238,7 +238,7 @@ class Observed:
             times.waited += seconds
 
     def read_unseen(self, iterator: Any, dataset: Any, reader: Any) -> None:
-        """Note the chunks that a reader has read while nobody looked, and forgets now."""
+        """Record, and reset, the reads that a reader has added up without reporting them."""
         spent, end, count = reader.unseen_seconds, reader.unseen_until, reader.unseen_elements
         reader.unseen_seconds, reader.unseen_elements = 0.0, 0
         self._note_wait(iterator.observed_as, spent, reads=True)
@@ -251,7 +251,7 @@ class Observed:
 
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
-        """Start workers: that is done once, and says nothing of how it goes on."""
+        """Count the time of this context as start-up: workers are started only once."""
         start = time.perf_counter()
         try:
             yield
@@ -268,7 +268,7 @@ class Observed:
         *,
         reads: bool = False,
     ) -> contextlib.AbstractContextManager[None]:
-        """Get what comes next from those who run ahead, or read it; not for every element."""
+        """Measure waiting for threads or workers, or reading; too costly to use per element."""
         if worker is not None and worker not in self._started:
             self._started.add(worker)
             return self.starting()
@@ -295,10 +295,10 @@ class Observed:
             else:
                 self.pause(end)
 
-    # What is known.
+    # Results.
 
     def snapshot(self) -> dict[str, Any]:
-        """Return what was seen so far, as plain values."""
+        """Return the measurements so far, as plain values."""
         for iterator in list(self._iterators):
             catch_up = getattr(iterator, "catch_up", None)
             if catch_up is not None:
@@ -322,7 +322,7 @@ class Observed:
         }
 
     def _since_left(self) -> float:
-        """Return the training loop's time since it last had to wait, if it has gone on since."""
+        """Return the loop's own time since its last wait, if it has taken elements since then."""
         away = time.perf_counter() - self.consumer.left_at
         if not self.is_alone or not self.consumer.left_at or self.consumer.is_idle(away):
             return 0.0

@@ -1,4 +1,4 @@
-"""A pipeline in a few words: a line for each stage, and how many elements it has."""
+"""A pipeline as text: one line per stage, with the number of elements."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _LONGEST_LINE = 80
 _LONGEST_PATH = 40
 
 _SURELY_INFINITE = 2**40
-"""A part of an infinite dataset with more elements than that was not cut off by anybody."""
+"""A dataset with more elements than this, downstream of an infinite one, is infinite too."""
 
 
 def label(dataset: Any) -> str:
-    """Return what a stage does, as its user would call it: `map(decode)`, `batch(32)`.
+    """Return the label of a stage in the terms of the public API: `map(decode)`, `batch(32)`.
 
-    The name that the user gave it comes first, and a source says which files it reads.
+    A name given by the user comes first. A source shows which files it reads.
     """
     text = plain_label(dataset)
     name = getattr(dataset, "_shown_name", None)
     try:
         files = _files(getattr(dataset, "source", dataset))
-    except Exception:  # A class of the user's with names of ours.
+    except Exception:  # A class of the user's that uses the same attribute names.
         files = ""
     if files:
         text = f"{text[:-1]}: {files})" if text.endswith(")") else f"{text}({files})"
@@ -35,15 +35,15 @@ def label(dataset: Any) -> str:
 
 
 def plain_label(dataset: Any) -> str:
-    """Return what a stage does, without its name: alike for stages that do the same."""
+    """Return the label without the user's name, so that equal stages have equal labels."""
     try:
         return dataset._label()  # type: ignore[no-any-return]
-    except Exception:  # Half made, or a class of the user's with one of our names.
+    except Exception:  # Partly initialized, or a class of the user's that uses `_label`.
         return type(dataset).__name__
 
 
 def _files(source: Any) -> str:
-    """Return which files one of our sources reads, shortened."""
+    """Return a short text about the files that one of our sources reads."""
     if not type(source).__module__.startswith("wholegrain."):
         return ""
     paths = source._shown_paths
@@ -52,9 +52,9 @@ def _files(source: Any) -> str:
 
 
 def _short_path(path: str) -> str:
-    """Return the end of a path: folders tell files of the same name apart."""
+    """Return the last two parts of a path, because file names alone may be ambiguous."""
     if "://" in path:
-        path = path.partition("?")[0]  # There may be credentials in the rest.
+        path = path.partition("?")[0]  # The query string may contain credentials.
     short = "/".join(path.rstrip("/").rsplit("/", 2)[-2:])
     if len(short) <= _LONGEST_PATH:
         return short
@@ -62,7 +62,7 @@ def _short_path(path: str) -> str:
 
 
 def function_name(function: Any) -> str:
-    """Return what a transformation is called, without where it stands."""
+    """Return the name of a function or transformation, without its module."""
     while isinstance(function, functools.partial):
         function = function.func
     if isinstance(function, (types.FunctionType, types.MethodType, types.BuiltinFunctionType)):
@@ -73,19 +73,19 @@ def function_name(function: Any) -> str:
 
 
 def length(dataset: Any) -> int | None:
-    """Return how many elements a MapDataset has; None if it is not known, or infinite."""
+    """Return the length of a MapDataset; None if it is unknown or infinite."""
     found = _len(dataset)
     return None if found is None or _is_infinite(dataset, found) else found
 
 
 def is_infinite(dataset: Any) -> bool:
-    """Whether a MapDataset has no end, because of a `repeat()` upstream."""
+    """Return whether a MapDataset is infinite, because of a `repeat()` upstream."""
     found = _len(dataset)
     return found is not None and _is_infinite(dataset, found)
 
 
 def length_text(dataset: Any) -> str:
-    """Return how many elements a MapDataset has, as text: "1,000", "infinite"; "" if unknown."""
+    """Return the length of a MapDataset as text: "1,000", "infinite"; "" if unknown."""
     if is_infinite(dataset):
         return "infinite"
     count = length(dataset)
@@ -95,7 +95,7 @@ def length_text(dataset: Any) -> str:
 def _is_infinite(dataset: Any, count: int) -> bool:
     if count >= sys.maxsize:
         return True
-    # A batch of an infinite dataset has a length, as Grain counts: a part of the largest number.
+    # As in Grain, batches of an infinite dataset have a length: `sys.maxsize` over the batch size.
     return count > _SURELY_INFINITE and any(map(is_infinite, getattr(dataset, "parents", ())))
 
 
@@ -107,7 +107,7 @@ def _len(dataset: Any) -> int | None:
 
 
 def inputs(dataset: Any) -> Sequence[Any]:
-    """Return the datasets that a stage reads from, as far as they are known before it runs."""
+    """Return the datasets that a stage reads from, if they are known before it runs."""
     parents: Sequence[Any] = getattr(dataset, "parents", ())
     if not parents and isinstance(getattr(dataset, "datasets", None), (list, tuple)):
         return dataset.datasets  # type: ignore[no-any-return]
@@ -115,7 +115,7 @@ def inputs(dataset: Any) -> Sequence[Any]:
 
 
 def line(dataset: Any) -> str:
-    """Return a pipeline on one line, from the source on; the stages in between if they fit."""
+    """Return a pipeline on one line, source first; of a long one the first and last stage only."""
     stages = [label(dataset)]
     above = inputs(dataset)
     while len(above) == 1:
@@ -127,7 +127,7 @@ def line(dataset: Any) -> str:
 
 
 def tree(dataset: Any, label: Callable[[Any], str] = label) -> str:
-    """Return a pipeline as a small tree with lengths, the output first."""
+    """Return a pipeline as a tree with lengths, output first."""
     return "\n".join(_lines(dataset, "", "", label))
 
 
@@ -149,10 +149,10 @@ def _lines(dataset: Any, first: str, rest: str, label: Callable[[Any], str]) -> 
 
 
 def snake_case(name: str) -> str:
-    """Return the name of a class as a method would be called: `MapWithIndex`, `map_with_index`."""
+    """Return a class name in snake case: `MapWithIndex` becomes `map_with_index`."""
     return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
 
 
 def counted(number: int, what: str) -> str:
-    """Return a number of things: "1 worker", "2 workers"."""
+    """Return a count with its noun: "1 worker", "2 workers"."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"

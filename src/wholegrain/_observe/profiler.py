@@ -1,7 +1,7 @@
-"""Worker processes in the traces that jax takes.
+"""Worker processes in traces of the jax profiler.
 
 With the option `enable_multiprocess_worker_profiling`, each worker serves a profiler on a port
-of its own, and the main process tells jax about it.
+of its own, and the main process registers that port with jax.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 from wholegrain._core.config import config
 from wholegrain._core.log import logger
 
-_server: Any = None  # Serves as long as it is referred to.
+_server: Any = None  # The server runs as long as there is a reference to it.
 
 
 def serve(folder: str) -> None:
-    """Serve a profiler in this worker, and leave a file that says on which port."""
+    """Serve a profiler in this worker, and write its port to a file in `folder`."""
     global _server
     try:
         import jax
@@ -39,7 +39,7 @@ def serve(folder: str) -> None:
 
 
 def is_wanted() -> bool:
-    """Say whether workers are to be profiled: if asked for, by a program that uses jax."""
+    """Return whether to profile workers: the option is set and the program has imported jax."""
     if not config.enable_multiprocess_worker_profiling:
         return False
     jax = sys.modules.get("jax")
@@ -53,14 +53,14 @@ def is_wanted() -> bool:
 
 
 class Registry:
-    """Tells jax about the workers of a run."""
+    """Registers the workers of a run with jax."""
 
     def __init__(self) -> None:
         self._forget: dict[str, Callable[[], None]] = {}
         self._seen: set[str] = set()
 
     def look(self, folders: list[str]) -> None:
-        """Register the workers that have begun to serve."""
+        """Register the workers that have started to serve."""
         for folder in folders:
             for path in glob.glob(os.path.join(glob.escape(folder), "*.port")):
                 if path not in self._seen:
@@ -83,7 +83,7 @@ class Registry:
         return len(self._forget)
 
     def close(self) -> None:
-        """Take all of them out again."""
+        """Unregister all workers."""
         for forget in self._forget.values():
             with contextlib.suppress(Exception):
                 forget()

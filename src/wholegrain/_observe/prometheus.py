@@ -1,8 +1,8 @@
 """Metrics for Prometheus, under Grain's names.
 
-Each process counts in files of its own, which whoever is asked for the metrics adds up: main
-process and workers alike, the dead ones too. Nothing is counted unless the variable
-`ENABLE_PYGRAIN_PROMETHEUS_TELEMETRY` is `true`.
+Each process counts in memory-mapped files of its own. The process that serves the metrics adds up
+the files of all processes, including those that have ended. Nothing is counted unless the
+environment variable `ENABLE_PYGRAIN_PROMETHEUS_TELEMETRY` is `true`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PORT_VARIABLE = "PYGRAIN_PROMETHEUS_PORT"
 _ADDRESS_VARIABLE = "WHOLEGRAIN_PROMETHEUS_ADDRESS"
 _FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 _SERVER_VARIABLE = "WHOLEGRAIN_PROMETHEUS_SERVER"
-"""Which process serves: its children only count."""
+"""Set to the id of the process that serves, so that its children do not serve too."""
 
 _LONGEST_NS = 3.6e12
 
@@ -46,8 +46,8 @@ class Metric:
     """A histogram, or a counter if there are no buckets.
 
     Args:
-        name: As Prometheus knows it.
-        text: What it counts.
+        name: The name in Prometheus.
+        text: The help text.
         bounds: The upper bounds of the buckets.
         label: The name of its label, if it has one.
     """
@@ -94,7 +94,7 @@ _METRICS = (NEXT_DURATION, READY_COUNT, BYTES_READ, SOURCE_READ_TIME, LOADER_GET
 
 
 class _Cells:
-    """The numbers of one metric and label in this process: the sum, then how many by bucket."""
+    """The numbers of one metric and label in this process: the sum, then the count per bucket."""
 
     def __init__(self, path: str, bounds: Sequence[int]) -> None:
         self._bounds = bounds
@@ -121,7 +121,7 @@ def _cells(metric: Metric, label: str, pid: int) -> _Cells:
 
 
 def _folder() -> str:
-    """Return where all processes of this program count."""
+    """Return the folder in which all processes of this program count."""
     folder = os.environ.get(_FOLDER_VARIABLE)
     if not folder:
         folder = os.environ[_FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="wholegrain-metrics-")
@@ -134,22 +134,22 @@ def _remove(folder: str, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-# What stages tell.
+# Listeners of stages.
 
 
 def ready_listener(iterator: Any) -> Any:
-    """Return what hears of each `next` of an iterator that reads ahead."""
+    """Return a listener for the calls of an iterator that reads ahead."""
 
     def listener(elapsed_ns: int, elements: Sequence[Any]) -> None:
         if elements:
-            # As it was before these were taken.
+            # The count from before these elements were taken.
             READY_COUNT.observe(iterator.ready_count + len(elements))
 
     return listener
 
 
 def source_listener(dataset: Any) -> Any:
-    """Return what hears of each read of a source."""
+    """Return a listener for the reads of a source."""
     source = type(dataset._source).__name__
 
     def listener(elapsed_ns: int, elements: Sequence[Any]) -> None:
@@ -170,14 +170,14 @@ def _bytes_of(elements: Sequence[Any]) -> int:
     return total
 
 
-# What Prometheus asks for.
+# The collector.
 
 
 class Collector:
-    """Adds up what all processes have counted, when it is asked."""
+    """Adds up the counts of all processes when the metrics are scraped."""
 
     def collect(self) -> Iterator[Any]:
-        """Yield the metrics, as `prometheus_client` wants them."""
+        """Yield the metrics as metric families of `prometheus_client`."""
         from prometheus_client import core
 
         for metric in _METRICS:
@@ -212,11 +212,11 @@ def _cumulative(metric: Metric, numbers: list[int]) -> list[tuple[str, int]]:
 
 
 def start() -> None:
-    """Serve the metrics, unless a process that this one was started by does."""
+    """Serve the metrics, unless a parent process already does."""
     if os.environ.get(_SERVER_VARIABLE):
         return
     os.environ[_SERVER_VARIABLE] = str(os.getpid())
-    _folder()  # Before the library is loaded, which looks for it then.
+    _folder()  # The library reads the variable when it is imported.
     port, address = _port(), os.environ.get(_ADDRESS_VARIABLE) or "127.0.0.1"
     if port <= 0:
         return
@@ -235,7 +235,7 @@ def start() -> None:
             install_command("prometheus"),
         )
     except OSError as error:
-        if error.errno != errno.EADDRINUSE:  # Otherwise another process serves already.
+        if error.errno != errno.EADDRINUSE:  # If it is in use, another process serves already.
             logger().warning("Metrics cannot be served on %s:%d: %s", address, port, error)
     except Exception as error:
         logger().warning("Metrics cannot be served: %s", error)

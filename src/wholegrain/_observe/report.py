@@ -15,28 +15,28 @@ from wholegrain._observe.waiting import Lane, Place, share_out
 
 @dataclasses.dataclass
 class StageReport:
-    """One stage of a pipeline, and what was seen of it.
+    """One stage of a pipeline, and its measurements.
 
     Attributes:
         id: 0 for the output; then the stages upstream of it, depth first.
-        name: What it does, such as `map(decode)`, after the name that it was given, if any.
-        node: What the dataset calls itself.
+        name: Its label, such as `map(decode)`, after the name that the user gave it, if any.
+        node: The dataset as a string.
         inputs: The ids of the stages it reads from.
-        runs_in: Who does its work: "training loop", "reader threads", "thread" or "workers".
+        runs_in: What runs it: "training loop", "reader threads", "thread" or "workers".
         seconds: Its own time since the start-up, without the stages upstream of it, in all threads
             and workers together.
-        share: Of the time of all stages; all shares make 1.
-        idle_share: The part of its own time in which it waited instead of computing: for a disk,
-            a network, a lock. Time in which other programs had the processors does not count.
+        share: Its share of the time of all stages. The shares add up to 1.
+        idle_share: The part of its own time in which it waited for a disk, a network or a lock
+            instead of computing. Time in the run queue does not count.
         wait_share: Its share of the time that the training loop waited for data.
-        waited_seconds: How long the stages downstream waited for the threads or workers that run
-            what is upstream of it.
-        elements: How many elements it made; None if that is not known.
-        nbytes: What those take in memory, by the size of some of them; None if not known.
-        is_estimated: Whether `elements` is an estimate: some were counted and the others follow,
-            or a worker has counted them, whose last report may be 0.25 s old.
-        length: How many elements one epoch has; None if that is not known, or infinite.
-        is_infinite: Whether there is no end, because of a `repeat()` upstream.
+        waited_seconds: How long it waited for the threads or workers that run the stages upstream
+            of it.
+        elements: How many elements it produced; None if unknown.
+        nbytes: The size of those elements, estimated from some of them; None if unknown.
+        is_estimated: Whether `elements` is an estimate: either it is extrapolated from a sample,
+            or it comes from a worker, whose last report may be 0.25 s old.
+        length: How many elements one epoch has; None if unknown or infinite.
+        is_infinite: Whether the dataset is infinite, because of a `repeat()` upstream.
     """
 
     id: int
@@ -60,18 +60,18 @@ class StageReport:
 class Report:
     """What is slow in a pipeline, and why.
 
-    Print it, or look at its fields. In a notebook it shows itself.
+    Print it, or use its attributes. A notebook displays it as HTML.
 
     Attributes:
         stages: The output first, then the stages upstream of it.
         wait_seconds: How long the training loop waited for data, after the start-up.
-        loop_seconds: How long it did other things, between two elements.
-        start_seconds: How long the start-up took: the first read, until the first element comes,
-            and until each worker has its first. It counts as neither waiting nor as training.
+        loop_seconds: How long the training loop did its own work, between two elements.
+        start_seconds: How long the start-up took: until the first element, and until the first
+            element of each worker. It counts neither as waiting nor as training.
         limiting: The id of the stage that the training loop waits for most; None if data is not
-            the limit, or if it cannot be told yet.
-        verdict: What limits, in words.
-        advice: What would help.
+            the limit, or if there is not enough evidence yet.
+        verdict: A sentence about what limits the pipeline.
+        advice: Sentences about what would help.
     """
 
     stages: list[StageReport]
@@ -88,7 +88,7 @@ class Report:
         return self.wait_seconds / max(self.wait_seconds + self.loop_seconds, 1e-9)
 
     def stage(self, name: str) -> StageReport:
-        """Return the first stage with this name, or whose name begins so: `report.stage("map")`."""
+        """Return the first stage whose name is `name`, or else starts with it."""
         for exact in (True, False):
             for stage in self.stages:
                 if stage.name == name if exact else stage.name.startswith(name):
@@ -101,13 +101,13 @@ class Report:
         return {**dataclasses.asdict(self), "wait_share": self.wait_share}
 
     def to_html(self) -> str:
-        """Return the report as a page that needs nothing else."""
+        """Return the report as a self-contained HTML page."""
         from wholegrain._observe import report_html
 
         return report_html.page(self)
 
     def save_html(self, path: str | Path) -> None:
-        """Write the report as a page that needs nothing else."""
+        """Write the report to a file as a self-contained HTML page."""
         Path(path).write_text(self.to_html(), encoding="utf-8")
 
     def _repr_html_(self) -> str:
@@ -126,12 +126,12 @@ class Report:
 
 
 def report_of(iterator: Any) -> Report:
-    """Return the report of the pipeline that an iterator is the output of."""
+    """Return the report of the pipeline whose output is `iterator`."""
     output = _observed_iterator(iterator)
     if output is None:
         raise ValueError(
-            "Nothing is known of this run: either the environment variable WHOLEGRAIN_REPORT is 0,"
-            " or the iterator is not made of stages of this library."
+            "This run was not measured: either the environment variable WHOLEGRAIN_REPORT is 0, or"
+            " the iterator has no stages of this library."
         )
     seen = snapshot_of(output)
     places = list(_places(output.observed_as, "0", seen["stages"]))
@@ -151,7 +151,7 @@ def _observed_iterator(iterator: Any) -> Any:
 
 
 def snapshot_of(output: Any) -> dict[str, Any]:
-    """Return what was seen of a run, that of its workers included."""
+    """Return the measurements of a run, including those of its workers."""
     output.tell_report()
     seen: dict[str, Any] = output.observed.snapshot()
     for (place, _), report in seen["workers"].items():
@@ -169,7 +169,7 @@ def _add(total: Times, times: Times) -> None:
 
 
 def _places(dataset: Any, place: str, stages: dict[str, Times]) -> Any:
-    """Go through a graph, the output first; what a stage opens while it runs comes after it."""
+    """Yield the stages of a graph, output first, and those that a stage opens while it runs."""
     parents = getattr(dataset, "parents", ())
     opener = not parents and hasattr(dataset, "datasets")
     inside = [key for key in stages if opener and key.startswith("inside ")]
@@ -185,7 +185,7 @@ def _written(places: list[Place], lane: Lane, seen: dict[str, Any], verdict: Ver
     stages = []
     whole = sum(lane.own.values()) or 1.0
     sizes: dict[str, float] = {}
-    for place in reversed(places):  # Sizes follow from those upstream.
+    for place in reversed(places):  # A size may be derived from the size upstream.
         times = seen["stages"].get(place.key, Times())
         sizes[place.key] = times.size or _size_after(place, sizes)
         elements = _elements(place, seen)
@@ -225,7 +225,7 @@ def _written(places: list[Place], lane: Lane, seen: dict[str, Any], verdict: Ver
 
 
 def _size_after(place: Place, sizes: dict[str, float]) -> float:
-    """Return the size of an element where it follows from the parent's; 0 if not."""
+    """Return the size of an element if it can be derived from the parent's; else 0."""
     if len(place.parents) != 1 or not isinstance(place.dataset, Shown):
         return 0.0
     return place.dataset._size_from(sizes.get(place.parents[0], 0.0))

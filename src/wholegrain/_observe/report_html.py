@@ -1,4 +1,4 @@
-"""Reports as a page that needs nothing else: the pipeline as a graph, and where its time went."""
+"""Reports as self-contained HTML pages: the graph of the pipeline, and where its time went."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _row(report: Report, stage: StageReport) -> str:
     return f"<tr{kind}>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 
-# The graph: sources above, the output below.
+# The graph, with sources at the top of the page and the output at the bottom.
 
 
 def _graph(report: Report) -> str:
@@ -159,7 +159,7 @@ def _edges(report: Report, places: dict[int, tuple[float, float]]) -> list[str]:
 
 
 def _places(report: Report) -> dict[int, tuple[float, float]]:
-    """Return where each stage stands: a column for each source, and each above its consumer."""
+    """Return the coordinates of each stage: one column per source, one row per distance."""
     by_id = {stage.id: stage for stage in report.stages}
     columns: dict[int, float] = {}
     depths: dict[int, int] = {}
@@ -171,7 +171,7 @@ def _places(report: Report) -> dict[int, tuple[float, float]]:
         if not inputs:
             inputs = [float(free[0])]
             free[0] += 1
-        columns[number] = inputs[0]  # So that the output is seen first, however wide it is.
+        columns[number] = inputs[0]  # Keeps the output at the left edge, where it is visible.
         return columns[number]
 
     place(0, 0)

@@ -1,4 +1,4 @@
-"""Reports as text: plain, or with the colours of the library `rich` where that is installed."""
+"""Reports as text: plain, or with colours if the library `rich` is installed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def plain(report: Report) -> str:
 
 
 def one_line(report: Report) -> str:
-    """Return what a report says in a few words."""
+    """Return a summary of a report on one line."""
     limiting = "" if report.limiting is None else report.stages[report.limiting].name
     name = f"{limiting[:39]}…" if len(limiting) > 40 else limiting
     whole = seconds(report.wait_seconds + report.loop_seconds)
@@ -45,7 +45,7 @@ def rich(report: Report) -> Any:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for number, header in enumerate(_HEADERS):
         align: Any = "right" if number in _RIGHT else "left"
-        # Numbers stay whole; names are folded where the console is narrow.
+        # On a narrow console, wrap names but not numbers.
         table.add_column(header, justify=align, no_wrap=number in _RIGHT, overflow="fold")
     for stage in report.stages:
         cells = list(_cells(report, stage))
@@ -59,7 +59,7 @@ def rich(report: Report) -> Any:
 
 
 def headline(report: Report) -> str:
-    """Return how long the training loop waited, in a sentence."""
+    """Return a sentence about how long the training loop waited."""
     whole = report.wait_seconds + report.loop_seconds
     started = ""
     if report.start_seconds >= 0.001:
@@ -97,7 +97,7 @@ def _line(cells: tuple[str, ...], widths: list[int]) -> str:
 
 
 def seconds(value: float) -> str:
-    """Return a duration in a unit that suits it."""
+    """Return a duration with a suitable unit."""
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
         if value * factor >= 1:
             return f"{value * factor:.3g} {unit}" if value < 100 else f"{value:,.0f} s"
@@ -105,7 +105,7 @@ def seconds(value: float) -> str:
 
 
 def size(nbytes: float) -> str:
-    """Return a size in a unit that suits it."""
+    """Return a size with a suitable unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if nbytes < 1024:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.3g} {unit}"

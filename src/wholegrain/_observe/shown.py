@@ -1,4 +1,4 @@
-"""What every dataset tells of itself: its label, what runs it, and how it shows itself."""
+"""What every dataset declares for reports: its label, what runs it, and how it is displayed."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ LOOP, READERS, THREAD, THREADS, WORKERS = (
     "threads",
     "workers",
 )
-"""Who runs a stage."""
+"""What runs a stage."""
 
 
 class Shown:
-    """What a dataset says of itself, in reports, in a terminal and in a notebook."""
+    """What a dataset declares for reports, terminals and notebooks."""
 
     _shown_name: str | None = None
 
     runs_ahead: ClassVar[str | None] = None
-    """Who runs what is upstream of it, such as `WORKERS`; None for whoever runs the stage."""
+    """What runs the stages upstream, such as `WORKERS`; None if the same thread runs them."""
 
     splits_own_time: ClassVar[bool] = True
-    """Whether a stage that runs ahead notes which part of its own time it waits."""
+    """Whether a stage with `runs_ahead` records its waiting separately from its own work."""
 
     keeps_size: ClassVar[bool] = False
-    """Whether its elements take as many bytes each as those of its parent."""
+    """Whether its elements have the size of its parent's elements."""
 
     makes_batches: ClassVar[bool] = False
-    """Whether its elements are made of several of its parent's, for workers to pass on at once."""
+    """Whether an element combines several of the parent's, so that workers pass on fewer."""
 
     opens_later: ClassVar[bool] = False
-    """Whether it opens what it reads from while it runs, here or in workers."""
+    """Whether it opens the datasets that it reads from while it runs, here or in workers."""
 
     def _label(self) -> str:
-        """Say what the stage does, as its user would call it: `map(decode)`, `batch(32)`."""
+        """Return the label of the stage in the terms of the public API: `map(decode)`."""
         kind = type(self).__name__
         if not type(self).__module__.startswith("wholegrain."):
-            return kind  # A class of the user's is known by its own name.
+            return kind  # Classes of the user's are shown under their own names.
         name = kind.removesuffix("MapDataset").removesuffix("IterDataset").removesuffix("Dataset")
         transform = getattr(self, "_transform", None)
         end = "" if transform is None else f"({outline.function_name(transform)})"
         return outline.snake_case(name) + end
 
     def _about(self, name: str) -> str:
-        """Say for `explain()` what is particular to the stage, which is called `name` there."""
+        """Return a sentence for `explain()` about the stage, which is called `name` there."""
         return ""
 
     def _size_from(self, size: float) -> float:
-        """Return the bytes of an element, by those of the parent's; 0 if that does not follow."""
+        """Return the size of an element, given the size of the parent's; 0 if unknown."""
         return size if self.keeps_size else 0.0
 
     def named(self, name: str) -> Self:
-        """Return the same dataset under a name, which reports, `repr` and `explain()` show.
+        """Return the same dataset with a name, which reports, `repr` and `explain()` show.
 
         Elements, seeds, states and checkpoints do not depend on names.
 
@@ -65,18 +65,18 @@ class Shown:
         """
         given: object = name
         if not (isinstance(given, str) and given.strip()):
-            raise ValueError(f"The name of a stage is a text that is not empty, but got {name!r}.")
+            raise ValueError(f"The name of a stage has to be a non-empty string, but got {name!r}.")
         clone = copy.copy(self)
         clone._shown_name = name
         return clone
 
     def explain(self) -> str:
-        """Say what runs where in this pipeline: threads, workers, chunks, seeds, in words.
+        """Describe what runs where in this pipeline: threads, workers, chunks, seeds.
 
         Example:
             >>> print(ds.explain())
         """
-        from wholegrain._observe import explain  # Few need it, and it takes a while to import.
+        from wholegrain._observe import explain  # Rarely used, and slow to import.
 
         return explain.explain(self)
 
@@ -95,6 +95,6 @@ class Shown:
 
 
 def runs_ahead_of(dataset: Any) -> str | None:
-    """Return who runs what is upstream of a dataset, if that is not whoever runs itself."""
+    """Return what runs the stages upstream of a dataset; None if the same thread runs them."""
     found = getattr(dataset, "runs_ahead", None)
     return found if isinstance(found, str) else None

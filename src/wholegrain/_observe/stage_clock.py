@@ -1,4 +1,4 @@
-"""The clock around a stage of the iterators, for a report."""
+"""The clock around an iterator, for reports."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Call(NamedTuple):
 
 
 class StageClock:
-    """Notes what the calls of a stage take, without those that it calls.
+    """Measures the own time of a stage, without the stages that it calls.
 
     Args:
-        observed: What is seen of the run.
+        observed: The measurements of the run.
         dataset: The stage.
     """
 
@@ -29,7 +29,7 @@ class StageClock:
         self._dataset = dataset
 
     def start(self) -> Call:
-        """Begin a call: what it returns is for `stop`."""
+        """Begin a call; return a value to pass to `stop`."""
         sampler, is_step = self._observed.sampler, not timer.depth
         calls = sampler.calls
         if is_step:
@@ -41,11 +41,11 @@ class StageClock:
         return Call(started, calls, is_step, is_output)
 
     def stop(self, started: Call, elements: Sequence[Any]) -> None:
-        """End a call, which has made these elements."""
+        """End a call that produced `elements`."""
         self.note(started, elements)
 
     def note(self, started: Call, elements: Sequence[Any]) -> Spent:
-        """End a call; return what it took."""
+        """End a call that produced `elements`; return its times."""
         observed = self._observed
         spent = timer.end(started.started)
         observed.note_call(self._dataset, spent, len(elements))

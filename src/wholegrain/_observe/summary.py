@@ -1,4 +1,4 @@
-"""Where the time of a run went: `get_execution_summary`, and the table that shows it."""
+"""`get_execution_summary`: the times of all stages of a run, and a table of them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from wholegrain._observe.waiting import Spent, shares_of
 
 @dataclasses.dataclass
 class Node:
-    """One stage of a pipeline, and what was measured there. Times are in nanoseconds.
+    """One stage of a pipeline, and its measurements. Times are in nanoseconds.
 
     Attributes:
         id: 0 for the output; then the stages upstream of it, depth first.
-        name: What the stage does.
+        name: The name of the stage.
         inputs: The ids of the stages it reads from.
-        wait_time_ratio: Its share of the time that the consumer waited. All shares make 1.
+        wait_time_ratio: Its share of the time that the consumer waited. The shares add up to 1.
         total_processing_time_ns: Its own time, without that of its inputs.
-        min_processing_time_ns: The least for an element; 2**63 - 1 if there was none.
-        max_processing_time_ns: The most for an element.
-        num_produced_elements: How many elements it has made.
-        output_spec: What they look like.
+        min_processing_time_ns: The minimum for one element; 2**63 - 1 if there was none.
+        max_processing_time_ns: The maximum for one element.
+        num_produced_elements: How many elements it has produced.
+        output_spec: The shapes and dtypes of its elements.
         is_output: Whether it is the last stage.
         is_prefetch: Whether the stages upstream of it run ahead, in threads or processes.
-        bytes_consumed: What a prefetching stage has taken in.
-        bytes_produced: What it has given out.
+        bytes_consumed: The bytes that a prefetching stage has read from upstream.
+        bytes_produced: The bytes that it has handed out.
     """
 
     id: int
@@ -49,7 +49,7 @@ class Node:
 
 @dataclasses.dataclass
 class ExecutionSummary:
-    """What was measured in all stages of a pipeline, in this process and in workers.
+    """The measurements of all stages of a pipeline, in this process and in workers.
 
     Attributes:
         nodes: The stages by their ids.
@@ -58,7 +58,7 @@ class ExecutionSummary:
     nodes: dict[int, Node]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the same in dicts, lists, numbers and strings."""
+        """Return the summary as dicts, lists, numbers and strings."""
         return dataclasses.asdict(self)
 
     def __str__(self) -> str:
@@ -66,32 +66,32 @@ class ExecutionSummary:
 
 
 class Run(Protocol):
-    """What watches a run: the board of its stages, and what workers have measured."""
+    """A tracked run: the board of its stages, and the boards of its workers."""
 
     aims: Any
     board: Board
 
     def workers_of(self, row: int) -> list[list[StageTimes]]:
-        """Return what each worker process of a stage has measured so far."""
+        """Return the measurements of each worker process of a stage."""
 
 
 @dataclasses.dataclass
 class Tree:
-    """A stage with those it reads from."""
+    """A stage and the stages it reads from."""
 
     times: StageTimes
     inputs: list[Tree]
 
 
 def get_execution_summary(iterator: Any) -> ExecutionSummary:
-    """Return where the time of a pipeline went so far, stage by stage.
+    """Return the times of all stages of a pipeline so far.
 
     The pipeline has to be tracked: with
     `DatasetOptions(execution_tracking_mode=ExecutionTrackingMode.STAGE_TIMING)`, or by
     `config.update("py_debug_mode", True)`, before the iterator is made.
 
     Args:
-        iterator: Of a dataset or a DataLoader.
+        iterator: The iterator of a dataset or a DataLoader.
 
     Raises:
         ValueError: If the pipeline is not tracked.
@@ -107,7 +107,7 @@ def get_execution_summary(iterator: Any) -> ExecutionSummary:
 
 
 def run_of(iterator: Any) -> Run | None:
-    """Return what watches the run of an iterator; None if nobody does."""
+    """Return the tracked run of an iterator; None if it is not tracked."""
     watched = getattr(iterator, "watched_run", None)
     if watched is not None:
         return watched  # type: ignore[no-any-return]
@@ -120,7 +120,7 @@ def run_of(iterator: Any) -> Run | None:
 
 
 def execution_summary(run: Run) -> ExecutionSummary:
-    """Return what is known of a run now."""
+    """Return the execution summary of a run so far."""
     nodes: dict[int, Node] = {}
     _number(tree_of(run), nodes)
     nodes[0].is_output = True
@@ -129,7 +129,7 @@ def execution_summary(run: Run) -> ExecutionSummary:
 
 
 def tree_of(run: Run) -> Tree:
-    """Return the stages of a run, those of several workers as one."""
+    """Return the stages of a run as a tree, with the stages of all workers merged."""
     stages = run.board.stages()
     trees = [Tree(times, []) for times in stages]
     for row, tree in enumerate(trees):
@@ -140,7 +140,7 @@ def tree_of(run: Run) -> Tree:
 
 
 def _roots(stages: list[StageTimes]) -> list[Tree]:
-    """Return the stages of a worker as a tree; several, if it runs several pipelines."""
+    """Return the stages of a worker as trees, one for each pipeline that it runs."""
     trees = [Tree(times, []) for times in stages]
     for tree in trees:
         if tree.times.consumer >= 0:
@@ -149,10 +149,10 @@ def _roots(stages: list[StageTimes]) -> list[Tree]:
 
 
 def _merged(workers: Sequence[list[Tree]]) -> list[Tree]:
-    """Join what several workers run, node by node."""
+    """Merge the trees of several workers, node by node."""
     if len({len(trees) for trees in workers}) == 1:
         return [_joined(list(alike)) for alike in zip(*workers, strict=True)]
-    # They have not all come as far.
+    # Some workers have not opened all of their stages yet.
     by_name: dict[str, list[Tree]] = {}
     for tree in itertools.chain(*workers):
         by_name.setdefault(tree.times.name, []).append(tree)
@@ -193,10 +193,10 @@ def _number(tree: Tree, nodes: dict[int, Node]) -> Node:
 
 
 def _share_waiting(nodes: dict[int, Node]) -> None:
-    """Say for how much of the consumer's waiting each stage is responsible."""
+    """Attribute the consumer's waiting to the stages."""
     spent = {}
     for node in nodes.values():
-        # All that a prefetching stage spends is spent waiting for those upstream of it.
+        # A prefetching stage spends all of its time waiting for the stages upstream.
         waits = node.is_prefetch and bool(node.inputs)
         times = (0, node.total_processing_time_ns)
         own, handed_on = times if waits else times[::-1]
@@ -223,7 +223,7 @@ _COLUMNS = (
 
 
 def pretty_format_summary(summary: ExecutionSummary) -> str:
-    """Return a table of the stages, those first for which the consumer waited longest."""
+    """Return a table of the stages, sorted by how long the consumer waited for them."""
     ordered = sorted(summary.nodes.values(), key=lambda node: -node.wait_time_ratio)
     rows = [[_wrapped(cell) for cell in _COLUMNS]]
     rows += [[_wrapped(cell) for cell in _cells(node)] for node in ordered]

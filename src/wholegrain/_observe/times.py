@@ -1,24 +1,24 @@
-"""What is known of a stage: how long it took, and how many elements it made."""
+"""The measurements of a stage: its times and the number of its elements."""
 
 from collections.abc import Iterable, Mapping
 
 
 class Times:
-    """Seconds of all threads together.
+    """The times of a stage in seconds, summed over all threads.
 
     Attributes:
-        own: At work in the stage itself.
-        computing: The part of it in which a processor was busy.
-        waited: Waiting for the threads or workers that run what is upstream of the stage.
-        reading: Reading a MapDataset right here, instead of having others do it.
-        elements: How many elements it made.
-        first_elements: How many of those of a stage with clocks it made during the start-up.
-        size: Bytes of one element, where one was looked at.
-        clocked: Whether `own` was taken with clocks that were on some of the time only.
-        busy: Which share of `own` a processor was busy, where that was looked at.
+        own: The work of the stage itself.
+        computing: The part of `own` in which it used a processor.
+        waited: Waiting for the threads or workers that run the stages upstream.
+        reading: Reading a MapDataset in the calling thread instead of in reader threads.
+        elements: How many elements it produced.
+        first_elements: How many of them were produced during the start-up, if `clocked`.
+        size: The bytes of one element, if one was measured.
+        clocked: Whether `own` was measured by clocks that were on only part of the time.
+        busy: The share of `own` in which it used a processor, if that was measured.
     """
 
-    # Until they are set. All workers wait for this class: as a dataclass it would take longer.
+    # Defaults. Not a dataclass, because every worker imports this module when it starts.
     waited = 0.0
     reading = 0.0
     elements = 0.0
@@ -33,13 +33,13 @@ class Times:
         self.computing = computing
 
     def look(self, own: float, computing: float) -> None:
-        """Note for how much of the time, which is counted elsewhere, a processor was busy."""
+        """Update `busy` with a sample. The caller adds its time to `own`."""
         self.looked += own
         if self.looked:
             self.busy += (computing - own * self.busy) / self.looked
 
     def end_start_up(self) -> None:
-        """Forget the seconds of the start-up: they say nothing of how it goes on."""
+        """Discard the times of the start-up, which are not representative of the run."""
         self.own = self.computing = self.waited = self.reading = self.looked = 0.0
         if self.clocked:
             self.first_elements += self.elements
@@ -47,7 +47,7 @@ class Times:
 
 
 class Reads:
-    """How many elements were read of a MapDataset: as clocks have told, and since then."""
+    """The elements read of a MapDataset: until the last measured chunk, and since then."""
 
     noted = 0
     pending = 0
@@ -59,13 +59,13 @@ def extrapolate(
     more_elements: float,
     reads: Iterable[tuple[str, Reads]],
 ) -> None:
-    """Have what was seen for a part of the time stand for the whole of it.
+    """Extrapolate measurements of a part of the run to the whole run.
 
     Args:
-        stages: What was seen of each stage, by its id.
-        factor: How many times as long the run was as what clocks saw.
-        more_elements: How many times as many elements there were.
-        reads: The MapDatasets that were read, by their ids.
+        stages: The times of each stage, by its id.
+        factor: The time of the run, divided by the measured time.
+        more_elements: The number of elements, divided by the measured number.
+        reads: The reads of each MapDataset, by its id.
     """
     for times in stages.values():
         if times.clocked:

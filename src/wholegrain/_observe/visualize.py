@@ -1,4 +1,4 @@
-"""A pipeline drawn with characters, from its source to its output."""
+"""A drawing of a pipeline in characters, from its source to its output."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from wholegrain._observe.summary import Run, Tree, tree_of
 
 
 def draw(run: Run) -> str:
-    """Return the stages of a run and what their elements look like."""
+    """Return a drawing of the stages of a run, with the shapes and dtypes of their elements."""
     chain = [tree_of(run)]
     joins = []
     while chain[-1].inputs:

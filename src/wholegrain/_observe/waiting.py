@@ -1,4 +1,4 @@
-"""Which stages the training loop waits for."""
+"""Attributes the waiting of the training loop to stages."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Place:
     """A stage of the graph.
 
     Args:
-        key: By what it is known.
-        dataset: The stage; None for one that was opened on the way.
-        parents: The keys of those it reads from.
+        key: Its id.
+        dataset: The stage; None for a dataset that another stage opened while it ran.
+        parents: The ids of the stages it reads from.
     """
 
     key: str
@@ -29,20 +29,20 @@ class Place:
 
     @property
     def name(self) -> str:
-        """What it does, as its user would call it."""
+        """Its label, in the terms of the public API."""
         if self.dataset is None:
             return f"{self.key.removeprefix('inside ')} (inside)"
         return outline.label(self.dataset)
 
     @property
     def ahead(self) -> str | None:
-        """Who runs what is upstream of it, if that is not whoever runs the stage itself."""
+        """What runs the stages upstream; None if the same thread runs them."""
         return runs_ahead_of(self.dataset)
 
 
 @dataclasses.dataclass
 class Lane:
-    """By stage: own seconds and those of them spent computing, waiting, blame, and who runs it."""
+    """By stage id: own seconds, seconds computing, seconds waiting, share of blame, and runner."""
 
     own: dict[str, float]
     computing: dict[str, float]
@@ -52,10 +52,10 @@ class Lane:
 
 
 def share_out(places: list[Place], seen: dict[str, Any]) -> Lane:
-    """Share the waiting of the training loop out among the stages.
+    """Attribute the waiting of the training loop to the stages.
 
-    A stage that waits for threads or workers waits for the stages that those run, in proportion to
-    the time they take.
+    The waiting of a stage for threads or workers is attributed to the stages that they run, in
+    proportion to their times.
     """
     by_key = {place.key: place for place in places}
     stages: dict[str, Times] = seen["stages"]
@@ -87,13 +87,16 @@ def share_out(places: list[Place], seen: dict[str, Any]) -> Lane:
 
 
 def is_known(place: Place, stages: dict[str, Times]) -> bool:
-    """Whether anything is known of what is upstream of a stage."""
+    """Return whether any stage upstream of a stage was measured."""
     upstream = (f"{place.key}.", "inside ")
     return any(times.own for key, times in stages.items() if key.startswith(upstream))
 
 
 def _fit_to_reads(places: list[Place], by_key: dict[str, Place], stages: dict[str, Times]) -> None:
-    """Where who asks also reads, that time is known, and clocks within it made it longer."""
+    """Scale stages down to the time of the reads they are part of, which clocks made longer.
+
+    This applies where the consumer reads by itself: then the time of the reads is known.
+    """
     for place in places:
         times = stages.get(place.key, Times())
         if place.ahead != READERS or times.waited > 0.5 * times.reading:
@@ -120,7 +123,7 @@ def _say_who_runs(
 
 
 def _lane_of(place: Place, by_key: dict[str, Place]) -> Iterator[str]:
-    """Return the stages upstream of one, up to and with those that have threads or workers."""
+    """Yield the stages upstream that one thread runs, including the first that runs ahead."""
     for key in place.parents:
         yield key
         if by_key[key].ahead is None:
@@ -128,13 +131,13 @@ def _lane_of(place: Place, by_key: dict[str, Place]) -> Iterator[str]:
 
 
 class Spent(NamedTuple):
-    """What a stage spent.
+    """The time that a stage spent.
 
     Args:
-        own: Seconds of its own.
-        handed_on: Seconds in which it waited for others to do, or did, what is upstream of it.
+        own: Seconds of its own work.
+        handed_on: Seconds of waiting for, or running, the stages upstream.
         inputs: The stages it reads from.
-        is_ahead: Whether threads or workers run what is upstream of it.
+        is_ahead: Whether threads or workers run the stages upstream.
     """
 
     own: float
@@ -144,16 +147,16 @@ class Spent(NamedTuple):
 
 
 def shares_of(first: K, stages: Mapping[K, Spent], evenly: bool = False) -> dict[K, float]:
-    """Share out the waiting of whoever reads from a stage: the shares make 1.
+    """Return the share of each stage in the consumer's waiting. The shares add up to 1.
 
-    The stages that one thread runs, up to and with those that have threads or workers, share in
-    proportion to the time they spent; what a stage spent waiting goes to the stages upstream of it
+    The stages that one thread runs, including the first that runs ahead, share in proportion to
+    the time they spent. The part that a stage spent waiting is passed on to the stages upstream
     in the same way.
 
     Args:
-        first: The last stage.
-        stages: What all of them spent.
-        evenly: Whether stages of which nothing is known share alike; else they get nothing.
+        first: The output.
+        stages: The time that each stage spent.
+        evenly: Whether stages without measurements get equal shares; else they get none.
     """
     shares = dict.fromkeys(stages, 0.0)
 
