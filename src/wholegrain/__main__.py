@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> int:
     try:
         if first in ("-m", "-c"):
             if len(arguments) < 2:
-                raise program.NoProgramError(f"Behind {first} there has to be what to run.")
+                raise program.NoProgramError(f"{first} needs the program to run after it.")
             run = program.run_module if first == "-m" else program.run_code
             run(arguments[1], arguments[2:])
         elif first.startswith("-") or (first in _COMMANDS and not os.path.isfile(first)):

@@ -157,7 +157,7 @@ def test_a_refused_state_runs_no_function_again() -> None:
     got = []
     for _ in range(100):
         got.append(next(it))
-        with pytest.raises(ValueError, match="next_index|state"):
+        with pytest.raises(ValueError, match="state"):
             it.set_state({"no": "state"})
     assert [*got, *it] == list(range(500))
     assert seen == list(range(500))

@@ -74,7 +74,7 @@ fits(const Bins *self, Py_ssize_t bin)
 static Py_ssize_t
 choose_bin(const Bins *self)
 {
-    /* Behind the first empty bin all are empty: it stands for them. */
+    /* All bins after the first empty one are empty too, so it represents them. */
     const Py_ssize_t end =
         self->num_open < self->num_bins ? self->num_open + 1 : self->num_bins;
     Py_ssize_t best = -1;
