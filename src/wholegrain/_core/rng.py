@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-_KNOWN_NUMPY = frozenset({"1.26", "2.0", "2.1", "2.2", "2.3", "2.4"})
+_KNOWN_NUMPY = frozenset({"1.26", "2.0", "2.1", "2.2", "2.3", "2.4", "2.5"})
 """Releases whose Philox state has the layout used below: a pointer to the counter, a pointer to the
 key, and the buffer from byte 16 on. To add a release, run tests/equivalence with it."""
 

@@ -144,6 +144,7 @@ class Run(DatasetIterator[T]):
         except StopIteration:
             if self._closed:
                 raise closed_error() from None  # Another thread has closed it meanwhile.
+            self.observed.anchored(time.perf_counter())  # What follows is not the loop's time.
             raise
         except BaseException as error:
             if is_interruption(error):
