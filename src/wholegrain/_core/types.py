@@ -1,5 +1,7 @@
 """Type names that many modules use."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
