@@ -357,3 +357,45 @@ def test_an_error_of_a_bulk_read_for_one_batch_is_raised_by_its_index() -> None:
     with pytest.raises(Unreadable, match="many at once"):
         ds[0]
     assert ds[0].tolist() == list(range(100))
+
+
+def test_a_predicate_whose_truth_cannot_be_told_fails_at_its_element() -> None:
+    ds = source(list(range(12))).to_iter_dataset()
+    it = iter(ds.filter(lambda x: np.array([1, 2]) if x == 7 else True))
+    got: list[Any] = []
+    for _ in range(12):
+        try:
+            got.append(next(it))
+        except ValueError as error:
+            got.append("ambiguous" in str(error))
+    assert got == [*range(7), True, *range(8, 12)]
+    assert next(it, END) == END
+
+
+def test_zipped_datasets_stay_together_after_a_function_that_exits() -> None:
+    def leave_at_two(x: int) -> int:
+        if x == 2:
+            raise SystemExit
+        return x
+
+    numbers = source(list(range(5))).to_iter_dataset()
+    it = iter(X.ZipIterDataset([numbers.map(leave_at_two), numbers]))
+    got: list[Any] = []
+    while True:
+        try:
+            got.append(next(it))
+        except SystemExit:
+            got.append("exit")
+        except StopIteration:
+            break
+    assert got == [(0, 0), (1, 1), "exit", (3, 3), (4, 4)]
+
+
+def test_elements_that_contain_themselves_are_elements_like_others() -> None:
+    def knot(x: int) -> list[Any]:
+        element: list[Any] = [x]
+        element.append(element)
+        return element
+
+    for ds in (R(50).to_iter_dataset().map(knot), R(50).map(knot).to_iter_dataset()):
+        assert [element[0] for element in ds] == list(range(50))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from wholegrain._core import tree
+from wholegrain._core.interruption import is_interruption
 
 
 def describe(element: Any) -> Any:
@@ -46,7 +47,12 @@ def nbytes(element: Any) -> int:
     For objects with declared fields, such as dataclasses, only the fields themselves count, not
     objects nested in them.
     """
-    return sum(_nbytes_of_fields(leaf) or _nbytes_of(leaf) for leaf in tree.leaves(element))
+    try:
+        return sum(_nbytes_of_fields(leaf) or _nbytes_of(leaf) for leaf in tree.leaves(element))
+    except Exception as error:  # Such as a RecursionError for a list that contains itself.
+        if is_interruption(error):
+            raise
+        return 32
 
 
 def _nbytes_of_fields(leaf: Any) -> int:

@@ -81,7 +81,8 @@ def _shorten(error: BaseException) -> bool:
         return False
     shorter = None
     for entry in reversed(kept):
-        shorter = types.TracebackType(shorter, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+        line = entry.tb_lineno or -1  # None at an instruction without a line, after a signal.
+        shorter = types.TracebackType(shorter, entry.tb_frame, entry.tb_lasti, line)
     error.__traceback__ = shorter
     return True
 

@@ -147,14 +147,17 @@ class Run(DatasetIterator[T]):
             self.observed.anchored(time.perf_counter())  # What follows is not the loop's time.
             raise
         except BaseException as error:
+            # Torn until it is handled: an interruption in here must not replace and lose an error.
+            limit = self._limit
+            self._taken, self._ready, self._limit = count, _NONE, _TORN
             if is_interruption(error):
-                self._taken, self._ready, self._limit = count, _NONE, _TORN
                 run.leave()
+                limit = _TORN
             elif self._closed:
+                self._limit = limit
                 raise closed_error() from None
-            else:
-                self._limit = min(self._limit, 0)  # The position after a failure is an anchor.
             keep_user_frames(error)
+            self._limit = min(limit, 0)  # The position after a failure is an anchor.
             raise
 
     def _next_of_chunk(self, count: int) -> T:

@@ -60,6 +60,7 @@ class PooledWorker:
     index: int
     connection: WorkerClient
     queue: deque[Span] = field(default_factory=deque)
+    round: int = 0  # The call of `adjust` in which it was started.
     is_leaving: bool = False
     is_set_up: bool = False
     heard_at: float = 0.0  # When it last sent a message, or received a span while idle.
@@ -101,6 +102,7 @@ class WorkerPool:
         self._fixed: int | None = None
         self.workers: list[PooledWorker] = []
         self._early_deaths = 0
+        self._round = self._lost_round = 0
         self._last_exit = ""
         self._reports: dict[int, Any] = {}
         # The current observation.
@@ -134,6 +136,7 @@ class WorkerPool:
             nbytes: How many bytes the elements occupy that are ready or being made.
         """
         self._observe(nbytes)
+        self._round += 1
         if self._early_deaths >= _MOST_EARLY_DEATHS:
             self._early_deaths = 0
             raise RuntimeError(
@@ -162,6 +165,7 @@ class WorkerPool:
         taken = {worker.index for worker in self.workers}
         index = next(number for number in range(len(taken) + 1) if number not in taken)
         worker = PooledWorker(index, WorkerClient(self._backend, settings(index)))
+        worker.round = self._round
         self.workers.append(worker)
         if self._settings is None:  # Another thread closed the pool before it saw this worker.
             self.close()
@@ -308,7 +312,10 @@ class WorkerPool:
         left = self._remove(worker)
         happened = f"Worker {worker.index} (process {pid}) ended unexpectedly with {ended.reason}."
         if not worker.is_set_up:
-            self._early_deaths += 1
+            # Workers that were started together and die together count once.
+            if worker.round > self._lost_round:
+                self._lost_round = worker.round
+                self._early_deaths += 1
             self._last_exit = ended.reason
             _log.warning("%s It was being started.", happened)
             return left

@@ -190,7 +190,8 @@ class PoolIterator(Inbox[T]):
 
     def get_state(self) -> Any:
         """Return the state after the last element that was handed out."""
-        wire_state = self._wire_states[self._cursor - 1] if self._cursor else None
+        wire_states = self._wire_states  # Another thread may close the iterator meanwhile.
+        wire_state = wire_states[self._cursor - 1] if self._cursor and wire_states else None
         if isinstance(wire_state, bytes):
             return pickle.loads(wire_state)["state"]
         count = self._given + self._cursor

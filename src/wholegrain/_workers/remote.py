@@ -132,6 +132,7 @@ class RemoteIterator(Inbox[T]):
         self._generation += 1
         self._before = pickled
         self._done = self._done_by_others = 0
+        self._losses = (-1, 0)
         self._died_at = -1
         self._ended = False
         if self._connection is not None:

@@ -272,8 +272,10 @@ class Worker:
         some = [held.popleft() for _ in range(len(held))]
         if not some:
             return
+        # Layouts of elements that could not be sent wait for the next records.
         layouts = self._encoder.new_layouts
-        new = [layouts.popleft() for _ in range(len(layouts))]
+        sent = len(layouts) if self._held_kind == RECORDS else 0
+        new = [layouts.popleft() for _ in range(sent)]
         items, wire_states, sizes = zip(*some, strict=True)
         nbytes = sum(sizes)
         self._sent += len(some)

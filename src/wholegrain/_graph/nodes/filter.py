@@ -1,6 +1,7 @@
 """Keeps the elements for which a function is true."""
 
 import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -95,7 +96,7 @@ class FilterDatasetIterator(ElementIterator[T]):
         while True:
             element = next(parent)
             try:
-                kept = keeps(element)
+                kept = bool(keeps(element))
             except Exception as error:
                 self.explain(error, self._transform)
                 raise
@@ -169,7 +170,8 @@ class FilterDatasetIterator(ElementIterator[T]):
         self._given, self._back = (), 0
 
     def transform_chunk(self, results: list[Any], elements: list[Any]) -> None:
-        results.extend(map(self._keeps, elements))
+        # `truth` may fail too: that of an array does.
+        results.extend(map(operator.truth, map(self._keeps, elements)))
 
 
 def _ends(verdicts: Sequence[Any]) -> list[int]:

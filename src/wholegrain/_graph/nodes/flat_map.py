@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from wholegrain._core.failure import Failure, PartlyFailed
+from wholegrain._core.failure import Failure, PartlyFailed, can_be_recorded
 from wholegrain._core.names import transform_name
 from wholegrain._core.types import FlatMaps, Indices, S, State, T
 from wholegrain._graph.chunks import for_each
@@ -158,10 +158,11 @@ class FlatMapDatasetIterator(TransformIterator[T]):
             except StopIteration:
                 return []
             part = 0
+        if type(parts) is not list:  # Reading a part may fail.
+            self._next_part = part + 1
+            return [parts[part]]
         self._next_part = stop = min(part + count, len(parts))
-        if type(parts) is list:
-            return parts[part:stop]
-        return [parts[position] for position in range(part, stop)]
+        return parts[part:stop]
 
     def _split_next(self) -> Sequence[Any]:
         before = self.parent.get_state()
@@ -171,7 +172,9 @@ class FlatMapDatasetIterator(TransformIterator[T]):
             self._before_element = before
             self._parts = ()
             raise
-        except Exception:
+        except BaseException as error:
+            if not can_be_recorded(error):
+                raise
             self.check_open()
             self._skip()
             raise
@@ -181,7 +184,9 @@ class FlatMapDatasetIterator(TransformIterator[T]):
                 hasattr(parts, "__len__") and hasattr(parts, "__getitem__")
             ):
                 parts = list(parts)
-        except Exception as error:
+        except BaseException as error:
+            if not can_be_recorded(error):
+                raise
             self._skip()
             self.explain(error, self._transform)
             raise

@@ -196,7 +196,7 @@ class InterleaveDatasetIterator(StageIterator[T]):
                     self._end_slot(slot)
                     self._next_slot = (slot + 1) % self._cycle_length
                     continue
-                except Exception as error:
+                except BaseException as error:
                     if takes_place(error):
                         self._next_slot = (slot + 1) % self._cycle_length
                     raise

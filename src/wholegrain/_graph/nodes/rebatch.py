@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from wholegrain._core import elements, tree
+from wholegrain._core.failure import can_be_recorded
 from wholegrain._core.spec import ShapeDtypeStruct
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count
@@ -96,7 +97,9 @@ class RebatchDatasetIterator(TransformIterator[T]):
         except StopIteration:
             self._before_batch = before
             raise
-        except Exception:
+        except BaseException as error:
+            if not can_be_recorded(error):
+                raise
             # Move past the batch that failed.
             self.check_open()
             self._before_batch = self.parent.get_state()

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from wholegrain._core.failure import can_be_recorded
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count
 from wholegrain._graph.iterator import (
@@ -181,7 +182,9 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
             probe.begin()
         try:
             elements: list[T] = parent_take(count)
-        except Exception:
+        except BaseException as error:
+            if not can_be_recorded(error):
+                raise
             self._state = None
             self._count += 1
             raise
@@ -244,7 +247,9 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
             element: T = next(parent)
         except StopIteration:
             raise
-        except Exception:
+        except BaseException as error:
+            if not can_be_recorded(error):
+                raise
             if keeps_state:
                 self._state = parent.get_state()
             self._count += 1

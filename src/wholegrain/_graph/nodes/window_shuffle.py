@@ -5,6 +5,7 @@ import operator
 
 import numpy as np
 
+from wholegrain._core.failure import can_be_recorded
 from wholegrain._core.permute import shuffle_indices
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count, whole_number
@@ -109,7 +110,9 @@ class WindowShuffleDatasetIterator(TransformIterator[T]):
         start = self.parent.get_state()
         try:
             window = self._read_window()
-        except Exception:
+        except BaseException as error:
+            if not can_be_recorded(error):
+                raise
             # The next window starts after the element that failed.
             self.check_open()
             self._stand_at(self.parent.get_state())

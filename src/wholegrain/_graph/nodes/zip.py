@@ -110,12 +110,14 @@ class ZipDatasetIterator(StageIterator[tuple[T, ...]]):
             if self._strict:
                 self._check_all_ended(len(elements))
             raise
-        except Exception:
+        except BaseException as error:
+            if is_interruption(error):
+                raise
             # The whole tuple is lost, so the remaining datasets skip an element, too.
             for parent in self._parents[len(elements) + 1 :]:
                 try:
                     next(parent)
-                except Exception as another:
+                except BaseException as another:
                     if is_interruption(another):
                         raise
             raise
