@@ -383,7 +383,8 @@ def test_elements_of_quick_iterators_are_counted_by_those_handed_out() -> None:
     report = it.report()
     assert report.stage("batch(4)").elements == pytest.approx(50_000, rel=0.1)
     assert report.stage("map").elements == pytest.approx(200_000, rel=0.1)
-    assert 0.5 * seconds < report.wait_seconds + report.loop_seconds < 1.5 * seconds
+    # Clocks saw a part of it, on a machine that may have been busy meanwhile.
+    assert 0.2 * seconds < report.wait_seconds + report.loop_seconds < 2 * seconds
 
 
 def test_a_tracked_run_reports_too() -> None:
