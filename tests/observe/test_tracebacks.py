@@ -229,3 +229,24 @@ def test_the_end_is_no_error() -> None:
     with pytest.raises(StopIteration) as caught:
         next(it)
     assert not hasattr(caught.value, "__notes__")
+
+
+def test_a_signal_at_an_instruction_without_a_line_keeps_its_exception() -> None:
+    def with_a_cell() -> Any:  # Its first instruction, which makes the cell, has no line.
+        cell = sys._getframe()
+        return cell, lambda: cell
+
+    def raise_there(element: int) -> int:
+        error = ValueError("interrupted")
+        raise error.with_traceback(types.TracebackType(None, with_a_cell()[0], 0, -1))
+
+    with pytest.raises(ValueError, match="interrupted") as caught:
+        next(iter(wg.MapDataset.range(3).map(raise_there).to_iter_dataset()))
+    entries = [entry.tb_lineno for entry in _traces(caught.value.__traceback__)]
+    assert None in entries
+
+
+def _traces(trace: types.TracebackType | None) -> Iterator[types.TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next

@@ -5,6 +5,7 @@ import logging
 import os
 import resource
 import signal
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -212,3 +213,20 @@ def test_a_time_out_that_is_an_os_error_is_not_the_death_of_a_worker(
         signal.signal(signal.SIGALRM, previous)
     assert interrupted
     assert "ended unexpectedly" not in caplog.text
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="has no fork server")
+def test_workers_that_die_together_while_they_start_are_replaced() -> None:
+    code = """
+        import os
+        import wholegrain as wg
+        from wholegrain._workers.local import launcher
+        options = wg.MultiprocessingOptions(num_workers="auto", max_workers=8)
+        it = iter(wg.MapDataset.range(2000).to_iter_dataset().mp_prefetch(options))
+        wg.multiprocessing.set_worker_count(it, 6)
+        it.start_prefetch()
+        os.kill(launcher._current["fork"].server_pid, 9)
+        print(list(it) == list(range(2000)))
+    """
+    result = run_python("-c", textwrap.dedent(code))
+    assert (result.stdout, result.returncode) == ("True\n", 0), result.stderr
