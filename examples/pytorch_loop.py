@@ -2,7 +2,7 @@
 
 Every loss of the interrupted run equals that of the uninterrupted one.
 
-pip install wholegrain torch
+pip install 'wholegrain[torch]'
 python examples/pytorch_loop.py
 """
 
@@ -14,11 +14,14 @@ import numpy as np
 import torch
 
 import wholegrain as wg
+import wholegrain.torch
 
 BATCH_SIZE = 32
+NUM_EPOCHS = 3
 NUM_STEPS = 150
 STOP_AT = 80
 SIZE = 12  # pixels
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 # The data: vertical or horizontal bars at different positions, with noise.
@@ -38,25 +41,19 @@ def add_noise(element: dict[str, Any], rng: np.random.Generator) -> dict[str, An
     return {**element, "image": element["image"] + noise}
 
 
-def to_tensors(batch: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    """Return tensors that share the memory of the arrays."""
-    return {name: torch.from_numpy(array) for name, array in batch.items()}
-
-
-def pipeline(num_workers: int = 2) -> wg.IterDataset[Any]:
-    """Return an infinite stream of batches of tensors."""
-    return (
-        wg.MapDataset.range(2000)
+def make_loader(num_workers: int = 2) -> wholegrain.torch.Loader:
+    """Return a DataLoader of PyTorch. Each epoch has another order and other noise."""
+    ds = (
+        wg.MapDataset.range(1600)
         .seed(7)
         .shuffle()
         .map(draw_bar)
         .random_map(add_noise)
-        .repeat()
         .batch(BATCH_SIZE)
         .to_iter_dataset()
         .mp_prefetch(wg.MultiprocessingOptions(num_workers, per_worker_buffer_size=4))
-        .map(to_tensors)  # downstream of the workers, which pass arrays through shared memory
     )
+    return wg.torch.loader(ds, device=DEVICE)
 
 
 # The loop.
@@ -70,40 +67,43 @@ def train(checkpoint: Path, stop_at: int = NUM_STEPS) -> tuple[list[float], floa
         torch.nn.Linear(SIZE * SIZE, 32),
         torch.nn.ReLU(),
         torch.nn.Linear(32, 2),
-    )
+    ).to(DEVICE)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
-    it = iter(pipeline())
+    loader = make_loader()
     step = 0
     if checkpoint.exists():
         saved = torch.load(checkpoint)
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
-        it.set_state(saved["data"])
+        loader.load_state_dict(saved["loader"])
         step = saved["step"]
-        print(f"  resumes after step {step}")
+        print(f"  resumes after step {step}, in epoch {loader.epoch}")
 
     losses, accuracy = [], 0.0
-    while step < stop_at:
-        batch = next(it)
-        logits = model(batch["image"])
-        loss = torch.nn.functional.cross_entropy(logits, batch["vertical"])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        step += 1
-        losses.append(loss.item())
-        accuracy = (logits.argmax(1) == batch["vertical"]).float().mean().item()
+    for _ in range(loader.epoch, NUM_EPOCHS):
+        for batch in loader:
+            logits = model(batch["image"])
+            loss = torch.nn.functional.cross_entropy(logits, batch["vertical"])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            step += 1
+            losses.append(loss.item())
+            accuracy = (logits.argmax(1) == batch["vertical"]).float().mean().item()
+            if step == stop_at:
+                break
+        if step == stop_at:
+            break
 
     torch.save(
         {
             "step": step,
             "model": model.state_dict(),
             "optimizer": optimizer.state_dict(),
-            "data": it.get_state(),
+            "loader": loader.state_dict(),
         },
         checkpoint,
     )
-    it.close()
     print(f"  step {step}: loss {losses[-1]:.3f}, accuracy {accuracy:.0%}")
     return losses, accuracy
 

@@ -36,6 +36,9 @@ NAMESPACES = {
     "wholegrain.sharding": "Which part of the data a process reads.",
     "wholegrain.checkpoint": "Iterators saved and restored.",
     "wholegrain.multiprocessing": "Arrays in shared memory.",
+    "wholegrain.torch": "A DataLoader for PyTorch. [A PyTorch loop](../recipes/pytorch.md) has"
+    " examples.",
+    "wholegrain.ray": "Pipelines on a Ray cluster.",
     "wholegrain.constants": "Keys that older programs use.",
     "wholegrain.testing": "Checks for datasets and sources of your own.",
 }

@@ -35,3 +35,17 @@ def test_a_pipeline_runs_without_any_optional_library() -> None:
     )
     assert run.stdout == "6\n[]\n"
     assert run.stderr == ""
+
+
+def test_the_module_for_torch_names_the_extra_that_installs_it() -> None:
+    run = _run(
+        "import sys, wholegrain as wg\n"
+        "sys.modules['torch'] = None\n"
+        "assert 'torch' not in dir(wg)\n"
+        "for access in ('import wholegrain.torch', 'wg.torch'):\n"
+        "    try:\n"
+        "        exec(access)\n"
+        "    except ImportError as error:\n"
+        "        print('[torch]' in str(error), error.name)\n"
+    )
+    assert run.stdout == "True torch\n" * 2

@@ -7,7 +7,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -86,6 +86,65 @@ def test_files_are_small_enough_to_read() -> None:
     lengths = {file: len(file.read_text().splitlines()) for file in _SOURCES}
     too_long = {str(file): lines for file, lines in lengths.items() if lines > _MAX_LINES}
     assert not too_long
+
+
+_MAX_ATTRIBUTES = 15
+_TOO_MANY_ATTRIBUTES = {
+    # Their subclasses ShardedDatasetIterator, SpanReadIterator and StackingPrefetchIterator too.
+    "InterleaveDatasetIterator",
+    "PrefetchDatasetIterator",
+    "PackingDatasetIterator",
+    "RemoteIterator",
+}
+
+
+class _Class(NamedTuple):
+    """A class: its bases by name, and its instance attributes."""
+
+    bases: list[str]
+    attributes: set[str]
+
+
+def _classes(*folders: str) -> dict[str, _Class]:
+    found = {}
+    for folder in folders:
+        for file in (_ROOT / "src" / "wholegrain" / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    bases = [re.split(r"[.\[]", ast.unparse(base))[0] for base in node.bases]
+                    found[node.name] = _Class(bases, set(_attributes(node)))
+    return found
+
+
+def _attributes(node: ast.ClassDef) -> Iterator[str]:
+    """Yield what methods assign to `self`, and the fields of a dataclass."""
+    for child in ast.walk(node):
+        match child:
+            case ast.Attribute(ctx=ast.Store(), value=ast.Name(id="self")):
+                yield child.attr
+    if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
+        for child in node.body:
+            if isinstance(child, ast.AnnAssign):
+                yield ast.unparse(child.target)
+
+
+def _family(name: str, classes: dict[str, _Class]) -> set[str]:
+    """Return the names of a class and of the classes that it inherits from."""
+    if name not in classes:
+        return set()
+    return {name}.union(*[_family(base, classes) for base in classes[name].bases])
+
+
+def test_classes_are_small_enough_to_understand() -> None:
+    classes = _classes("_read", "_workers", "_graph")
+    too_large = {}
+    for name in classes:
+        family = _family(name, classes)
+        attributes = {a for member in family for a in classes[member].attributes}
+        if len(attributes) > _MAX_ATTRIBUTES and not family & _TOO_MANY_ATTRIBUTES:
+            too_large[name] = sorted(attributes)
+    assert "ReadAhead" in classes
+    assert not too_large
 
 
 def _layers_of_the_linter() -> list[set[str]]:

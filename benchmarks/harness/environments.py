@@ -14,10 +14,13 @@ DATA = HOME / "data"
 REQUIREMENTS = {
     "wholegrain": [
         *("numpy", "cloudpickle", "array_record", "pyarrow", "google-crc32c", "pillow", "attrs"),
+        "obstore",
     ],
     "grain": ["grain==0.2.18", "numpy", "pyarrow", "pillow", "attrs"],
     "torch": ["torch==2.13.0", "numpy", "array_record", "pillow"],
     "spdl": ["spdl==0.8.0", "numpy"],
+    "datasets": ["datasets==5.2.0", "numpy"],
+    "webdataset": ["webdataset==1.0.2", "numpy"],
 }
 for _library in ("wholegrain", "grain"):
     REQUIREMENTS[f"{_library}-jax"] = [*REQUIREMENTS[_library], "jax", "orbax-checkpoint"]

@@ -95,6 +95,7 @@ class Worker:
     def calibrate(self, kind: str, seconds: float) -> int:
         """Return how many items take about `seconds`, once what was read ahead is used up."""
         lump = items = self._epoch_of(kind, 2 * seconds) or self._lump
+        deque(self._streams[kind].take(1), maxlen=0)  # To start workers is not what takes long.
         while True:
             wall = time.perf_counter()
             deque(self._streams[kind].take(items), maxlen=0)

@@ -16,6 +16,7 @@ from wholegrain._graph.iter_dataset import IterDataset as IterDataset
 from wholegrain._graph.iterator import DatasetIterator as DatasetIterator
 from wholegrain._graph.map_dataset import MapDataset as MapDataset
 from wholegrain.compat import keras_hook as _keras_hook
+from wholegrain.compat import torch_hook as _torch_hook
 from wholegrain.options import MultiprocessingOptions as MultiprocessingOptions
 from wholegrain.options import ReadOptions as ReadOptions
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from wholegrain import sharding as sharding
     from wholegrain import sources as sources
     from wholegrain import testing as testing
+    from wholegrain import torch as torch
     from wholegrain import transforms as transforms
     from wholegrain._loader.data_loader import DataLoader as DataLoader
     from wholegrain._loader.data_loader import load as load
@@ -68,6 +70,8 @@ _NAMES = {
     "Record": "wholegrain.record",
     "RecordMetadata": "wholegrain.record",
 }
+# Modules that need the package of the same name; `dir` does not list them.
+_FRAMEWORKS = ("torch",)
 # Names of `wholegrain.python` that Grain's documentation also uses with `import grain`.
 _FLAT_NAMES = (
     "Batch",
@@ -79,7 +83,9 @@ _FLAT_NAMES = (
 
 __getattr__ = lazy.importer(
     __name__,
-    _NAMES | dict.fromkeys(_MODULES, __name__) | dict.fromkeys(_FLAT_NAMES, "wholegrain.python"),
+    _NAMES
+    | dict.fromkeys((*_MODULES, *_FRAMEWORKS), __name__)
+    | dict.fromkeys(_FLAT_NAMES, "wholegrain.python"),
 )
 
 
@@ -94,3 +100,4 @@ if os.environ.get("ENABLE_PYGRAIN_PROMETHEUS_TELEMETRY", "").lower() == "true":
 
 # Keras takes classes of this package for Grain's because of their module names: see keras_hook.
 _keras_hook.watch()
+_torch_hook.watch()

@@ -41,7 +41,14 @@ from wholegrain._packing.pack_and_batch import PackAndBatchOperation as PackAndB
 from wholegrain.checkpoint.elastic import ElasticIterator as ElasticIterator
 from wholegrain.options import DatasetOptions as DatasetOptions
 from wholegrain.options import ExecutionTrackingMode as ExecutionTrackingMode
+from wholegrain.sources.hf_iter import HFIterableDatasetProtocol as HFIterableDatasetProtocol
+from wholegrain.sources.hf_iter import HFIterDataset as HFIterDataset
+from wholegrain.sources.iterable_iter import IterableIterDataset as IterableIterDataset
+from wholegrain.sources.line_iter import CsvIterDataset as CsvIterDataset
+from wholegrain.sources.line_iter import JsonlIterDataset as JsonlIterDataset
+from wholegrain.sources.line_iter import TextLineIterDataset as TextLineIterDataset
 from wholegrain.sources.parquet_iter import ParquetIterDataset as ParquetIterDataset
+from wholegrain.sources.tar_iter import TarIterDataset as TarIterDataset
 from wholegrain.sources.tfrecord_iter import TFRecordIterDataset as TFRecordIterDataset
 from wholegrain.testing import (
     assert_equal_output_after_checkpoint as assert_equal_output_after_checkpoint,

@@ -95,6 +95,9 @@ class MultiprocessingOptions:
             The default is the value of the environment variable WHOLEGRAIN_WORKER_START, or else
             "fork" on Linux and "spawn" elsewhere. The elements, their order and the states do not
             depend on it.
+        lanes: If given, the elements, their order and the states are those of `num_workers=lanes`,
+            and any number of workers from 0 to `lanes` runs them. That number may then be another
+            one after a restore, or change while they run with "auto", for every pipeline.
     """
 
     num_workers: int | Literal["auto"] = 0
@@ -103,15 +106,22 @@ class MultiprocessingOptions:
     max_workers: int | None = dataclasses.field(default=None, repr=False)
     max_memory_bytes: int | None = dataclasses.field(default=None, repr=False)
     backend: Any = dataclasses.field(default=None, repr=False)
+    lanes: int | None = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("num_workers", "per_worker_buffer_size"):
             value = getattr(self, name)
             if value != "auto":
                 _check_number(name, value, 0, 'a whole number or "auto"')
-        for name in ("max_workers", "max_memory_bytes"):
+        for name in ("max_workers", "max_memory_bytes", "lanes"):
             if getattr(self, name) is not None:
                 _check_number(name, getattr(self, name), 1, "a whole number")
+        workers, lanes = self.num_workers, self.lanes
+        if lanes is not None and workers != "auto" and workers > lanes:
+            raise ValueError(
+                f"Each worker runs at least one lane, but got num_workers={workers} and"
+                f" lanes={lanes}. Use fewer workers or more lanes."
+            )
 
 
 @enum.unique

@@ -6,6 +6,7 @@ what it found as JSON.
 
 import asyncio
 import importlib
+import itertools
 import json
 import sys
 import warnings
@@ -13,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import wholegrain as wg
+from tests.checkpoint.lane_pipelines import is_kept
+from tests.checkpoint.random_pipelines import as_tokens
 from wholegrain.checkpoint import CheckpointHandler
-from wholegrain.experimental import ElasticIterator
+from wholegrain.experimental import ElasticIterator, FirstFitPackIterDataset
 
 STEPS = 5
 GLOBAL_BATCH = 12
@@ -123,7 +126,65 @@ def restore_elastic(folder: Path) -> Any:
     return {"elastic": [batch.tolist() for batch in CheckpointHandler().restore(path, it)]}
 
 
-TASKS = {task.__name__: task for task in (save, restore, restore_without_a_file, restore_elastic)}
+def packed() -> Any:
+    """Return filtered and packed data, whose length nobody knows without reading them."""
+    ds = wg.MapDataset.range(400).shuffle(seed=1).filter(is_kept).map(as_tokens)
+    return FirstFitPackIterDataset(ds.to_iter_dataset(), length_struct={"x": 8}, num_packing_bins=2)
+
+
+def lane_iterators() -> dict[str, Any]:
+    shard = wg.sharding.ShardByJaxProcess()
+    return {
+        remainder: ElasticIterator(packed(), 16, shard, lanes=8, steps="count", remainder=remainder)
+        for remainder in ("drop", "pad")
+    }
+
+
+def lane_steps(its: dict[str, Any], most: int | None = None) -> dict[str, list[Any]]:
+    """Return the tokens of the next steps, and the mask if there is one."""
+    found: dict[str, list[Any]] = {}
+    for name, it in its.items():
+        batches = itertools.islice(it, most)
+        found[name] = [
+            [batch["x"].tolist(), batch.get("mask", batch["x"][:, 0] == batch["x"][:, 0]).tolist()]
+            for batch in batches
+        ]
+    return found
+
+
+def save_lanes(folder: Path) -> Any:
+    """Save in the middle of an epoch by both interfaces, and go on to its end."""
+    from wholegrain.checkpoint import CheckpointSave
+
+    ocp, v1 = orbax()
+    its = lane_iterators()
+    before = lane_steps(its, 3)
+    manager = ocp.CheckpointManager(folder / "lanes")
+    items = {name: CheckpointSave(it) for name, it in its.items()}
+    manager.save(3, args=ocp.args.Composite(**items))
+    v1.save_checkpointables(folder / "lanes_v1", its)
+    manager.wait_until_finished()
+    manager.close()
+    return {"before": before, "after": lane_steps(its)}
+
+
+def restore_lanes(folder: Path) -> Any:
+    """Go on to the end of the epoch in any number of processes."""
+    from wholegrain.checkpoint import CheckpointRestore
+
+    ocp, v1 = orbax()
+    its = lane_iterators()
+    manager = ocp.CheckpointManager(folder / "lanes")
+    items = {name: CheckpointRestore(it) for name, it in its.items()}
+    manager.restore(3, args=ocp.args.Composite(**items))
+    legacy = lane_steps(its)
+    its = lane_iterators()
+    v1.load_checkpointables(folder / "lanes_v1", its)
+    return {"legacy": legacy, "v1": lane_steps(its)}
+
+
+_TASKS = (save, restore, restore_without_a_file, restore_elastic, save_lanes, restore_lanes)
+TASKS = {task.__name__: task for task in _TASKS}
 
 
 def main() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.checkpoint.host import GLOBAL_BATCH, STEPS, dataset
+import wholegrain as wg
+from tests.checkpoint.host import GLOBAL_BATCH, STEPS, dataset, packed
 
 # Not imported here, but by the processes.
 pytestmark = pytest.mark.skipif(
@@ -133,3 +134,56 @@ def test_another_number_of_processes_continues_the_stream(
         for batches in found
     ]
     assert stream == list(dataset())[STEPS * GLOBAL_BATCH :]
+
+
+def _global_steps(found: list[dict[str, Any]], remainder: str) -> list[Any]:
+    """Return the rows and masks of each step, of all processes one after the other."""
+    by_process = [one[remainder] for one in found]
+    assert len({len(steps) for steps in by_process}) == 1  # All end after the same step.
+    return [
+        [[row for part in parts for row in part[place]] for place in (0, 1)]
+        for parts in zip(*by_process, strict=True)
+    ]
+
+
+def _elements(steps: list[Any]) -> list[Any]:
+    return sorted(
+        tokens for rows, mask in steps for tokens, ok in zip(rows, mask, strict=True) if ok
+    )
+
+
+@pytest.fixture(scope="module")
+def saved_lanes(folder: Path) -> list[dict[str, Any]]:
+    """What two processes read of filtered, packed data, before and after they saved."""
+    return [one["save_lanes"] for one in run("save_lanes", folder, 2)]
+
+
+def test_an_epoch_of_unknown_length_ends_at_the_same_step_everywhere(
+    saved_lanes: list[dict[str, Any]],
+) -> None:
+    whole = {}
+    for remainder in ("drop", "pad"):
+        steps = [
+            step
+            for when in ("before", "after")
+            for step in _global_steps([one[when] for one in saved_lanes], remainder)
+        ]
+        whole[remainder] = steps
+    ds = packed().mp_prefetch(wg.MultiprocessingOptions(num_workers=0, lanes=8))
+    everything = sorted(batch["x"].tolist() for batch in ds)
+    assert _elements(whole["pad"]) == everything
+    dropped = _elements(whole["drop"])
+    assert len(dropped) == 16 * len(whole["drop"]) <= len(everything)
+    assert not all(all(mask) for _, mask in whole["pad"])
+
+
+@pytest.mark.parametrize("processes", [1, 4])
+def test_other_processes_go_on_with_the_same_global_batches(
+    processes: int, folder: Path, saved_lanes: list[dict[str, Any]]
+) -> None:
+    found = [one["restore_lanes"] for one in run("restore_lanes", folder, processes)]
+    for remainder in ("drop", "pad"):
+        expected = _global_steps([one["after"] for one in saved_lanes], remainder)
+        assert expected
+        for interface in ("legacy", "v1"):
+            assert _global_steps([one[interface] for one in found], remainder) == expected

@@ -414,11 +414,11 @@ def test_a_source_that_is_damaged_during_a_conversion_is_told(
     files.write_parquet(Path("in.parquet"), files.table({"number": list(range(50))}))
     run_shards = convert._run_shards
 
-    def damage(plan: Any, job: Any, numbers: Any, workers: int, label: str) -> Any:
+    def damage(plan: Any, job: Any, numbers: Any, crew: Any, label: str) -> Any:
         if label == "Verifying":
             files.write_parquet(Path("in.parquet"), files.table({"number": [7] * 50}))
             reading.shared_reader.cache_clear()
-        return run_shards(plan, job, numbers, workers, label)
+        return run_shards(plan, job, numbers, crew, label)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(convert, "_run_shards", damage)

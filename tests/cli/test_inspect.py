@@ -104,6 +104,22 @@ def test_a_folder_of_shards_is_one_dataset(capsys: pytest.CaptureFixture[str]) -
         assert (found["format"], found["records"], len(found["files"])) == ("tfrecord", 6, 3)
 
 
+def test_a_folder_of_tables_is_one_dataset(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("in").mkdir()
+    for number in range(3):
+        Path(f"in/{number}.csv").write_text("a,b\n1,2\n")
+    Path("in/README.txt").write_text("Tables.")
+    found = _inspect(capsys, "in")
+    assert (found["format"], found["records"], len(found["files"])) == ("csv", 3, 3)
+    # Next to other files, tables are lists or labels.
+    Path("in/text.txt").write_text("a\n")
+    assert _inspect(capsys, "in")["format"] == "folder"
+    Path("in/text.txt").unlink()
+    Path("in/x.jsonl").write_text("1\n2\n")
+    found = _inspect(capsys, "in")
+    assert (found["format"], found["records"]) == ("jsonl", 2)
+
+
 def test_examples_have_a_schema(capsys: pytest.CaptureFixture[str]) -> None:
     records = [
         example.encode({"label": (example.INT64, [n]), "x": (example.FLOAT, [0.5] * (n + 1))})

@@ -122,6 +122,19 @@ def test_what_does_not_fit_together_is_refused(one: Any, other: Any) -> None:
     assert "where another has" in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        ({"a": 1}, 3, "One element has a dict where another has an int."),
+        ([1], 1, "One element has a list of length 1 where another has an int."),
+        ([1], np.ones(2), "One element has a list of length 1 where another has an ndarray."),
+    ],
+)
+def test_the_message_is_in_plain_english(one: Any, other: Any, said: str) -> None:
+    with pytest.raises(tree.StructureMismatchError, match=said):
+        tree.zip_leaves(list, [one, other])
+
+
 def test_a_list_beside_a_tuple_is_refused_where_jax_is(jax: bool) -> None:
     if jax:
         with pytest.raises(tree.StructureMismatchError):

@@ -405,3 +405,24 @@ def test_a_reader_of_a_data_loader_is_known_by_its_number() -> None:
     )
     assert list(loader) == list(range(30))
     assert all(name.startswith("grain-prefetch_") for name in names.names)
+
+
+def test_the_buffer_fills_after_the_first_element() -> None:
+    class Slow:
+        def __init__(self) -> None:
+            self.read: list[int] = []
+
+        def __len__(self) -> int:
+            return 100
+
+        def __getitem__(self, index: int) -> int:
+            time.sleep(0.02)
+            self.read.append(index)
+            return index
+
+    source = Slow()
+    it = iter(wg.MapDataset.source(source).to_iter_dataset(wg.ReadOptions(4, 16)))
+    next(it)
+    # While the first training step compiles, threads read as far as the buffer allows.
+    assert eventually(lambda: len(source.read) >= 16)
+    it.close()

@@ -161,3 +161,48 @@ def test_a_refused_state_runs_no_function_again() -> None:
             it.set_state({"no": "state"})
     assert [*got, *it] == list(range(500))
     assert seen == list(range(500))
+
+
+_HOLDING: dict[str, Callable[[Any], Any]] = {
+    "window": lambda ds: wg.experimental.WindowShuffleIterDataset(ds, window_size=30, seed=2),
+    "rebatch": lambda ds: wg.experimental.RebatchIterDataset(ds.batch(7), 3),
+    "flat map": lambda ds: wg.experimental.FlatMapIterDataset(ds, _Thrice()),
+}
+_FIELDS = {"window": "pos_in_window", "rebatch": "batch_idx", "flat map": "next_index_in_buffer"}
+
+
+class _Thrice(wg.experimental.FlatMapTransform):
+    max_fan_out = 3
+
+    def flat_map(self, element: int) -> list[int]:
+        return [element] * 3
+
+
+@pytest.mark.parametrize("name", _HOLDING)
+def test_a_state_that_cannot_be_reached_runs_no_function_again(name: str) -> None:
+    before, after = _Calls(), _Calls()
+    ds = _HOLDING[name](_in_order().map(before)).map(after)
+    want = [np.asarray(element).tolist() for element in ds]
+    called = [list(calls.seen) for calls in (before, after)]
+    wrong = _unreachable(ds, name)
+    before.seen, after.seen = [], []
+    it = iter(ds)
+    got = [next(it) for _ in range(100)]
+    read = len(before.seen)
+    with pytest.raises(ValueError, match="were read"):
+        it.set_state(wrong)
+    reading, before.seen = before.seen[read:], before.seen[:read]
+    assert all(x >= 900 for x in reading), "Only what the state leads to may be read."
+    got += it
+    assert [np.asarray(element).tolist() for element in got] == want
+    assert [before.seen, [np.asarray(x).tolist() for x in after.seen]] == [
+        called[0],
+        [np.asarray(x).tolist() for x in called[1]],
+    ]
+
+
+def _unreachable(ds: Any, name: str) -> Any:
+    """Return a late state that is further in a window, a batch or an element than it has parts."""
+    it = iter(ds)
+    states = [it.get_state() for _ in it]
+    return {**[state for state in states if state[_FIELDS[name]]][-5], _FIELDS[name]: 20}

@@ -95,6 +95,7 @@ def test_the_result_can_be_stored() -> None:
             "max_workers": None,
             "max_memory_bytes": None,
             "backend": None,
+            "lanes": None,
         },
         "read_options": {"num_threads": 2, "prefetch_buffer_size": 4},
     }

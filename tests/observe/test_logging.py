@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import wholegrain as wg
-from wholegrain._observe import board_clock
+from wholegrain._observe import tracked_clock
 
 X: Any = wg.experimental
 
@@ -67,7 +67,7 @@ def test_sizes_that_cannot_be_told_are_told_once(caplog: pytest.LogCaptureFixtur
     class Opaque:
         pass
 
-    board_clock._warn_of_type.cache_clear()
+    tracked_clock._warn_of_type.cache_clear()
     options = X.DatasetOptions(execution_tracking_mode=X.ExecutionTrackingMode.STAGE_TIMING)
     ds = wg.MapDataset.range(4).map(lambda _: Opaque()).to_iter_dataset()
     for _ in range(2):

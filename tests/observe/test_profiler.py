@@ -107,7 +107,7 @@ def test_without_a_trace_there_is_no_clock(tmp_path: Path) -> None:
     _run(
         """
         assert type(iter(ds)._parent).__name__ == "BatchDatasetIterator"
-        assert "wholegrain._graph.watch" not in sys.modules
+        assert "wholegrain._graph.tracked_output" not in sys.modules
         """,
         tmp_path,
     )
@@ -121,7 +121,7 @@ def test_workers_serve_a_profiler_if_asked_to(tmp_path: Path) -> None:
         it = iter(ds.mp_prefetch(wg.MultiprocessingOptions(num_workers=2)))
         assert len(list(it)) == 10
         it._parent._look_at = 0.0
-        it._parent._after_elements()
+        it._parent._after_element()
         assert it._parent._registry.count == 2
         it.close()
         """,

@@ -123,7 +123,7 @@ def test_without_the_variable_nothing_is_counted_nor_served() -> None:
         import tempfile
         it = iter(wg.MapDataset.range(3).to_iter_dataset())
         print(type(it._parent).__name__, "PROMETHEUS_MULTIPROC_DIR" in os.environ)
-        print("wholegrain._graph.watch" in sys.modules)
+        print("wholegrain._graph.tracked_output" in sys.modules)
     """
     done = _run(program, ENABLE_PYGRAIN_PROMETHEUS_TELEMETRY="false")
     assert done.stdout.split() == ["PrefetchDatasetIterator", "False", "False"], done.stderr

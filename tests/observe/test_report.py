@@ -252,10 +252,53 @@ def test_an_iterator_of_the_users_has_its_own_share() -> None:
         def set_state(self, state: Any) -> None:
             pass
 
-    it = iter(Numbers().map(Costs("small", 1)))
-    _taken(it, 100)
+    it = iter(Numbers().map(Costs("small", 1)).batch(2))
+    _taken(it, 50)
     report = it.report()
     assert report.stages[report.limiting].name == "Numbers"
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_stages_inside_an_interleave_are_told_apart(num_workers: int) -> None:
+    files = [
+        wg.MapDataset.range(1000).to_iter_dataset().map(Costs("decode", 4)).map(Costs("small", 1))
+        for _ in range(4)
+    ]
+    ds: Any = experimental.InterleaveIterDataset(files, cycle_length=2, iter_buffer_size=0)
+    it = iter(ds.mp_prefetch(wg.MultiprocessingOptions(num_workers=num_workers)))
+    _taken(it, 300)
+    report = it.report()
+    it.close()
+    assert report.stages[report.limiting].name == "map(decode) (inside)"
+    interleave = report.stage("interleave")
+    names = []
+    stage = interleave
+    while stage.inputs:
+        (number,) = stage.inputs
+        stage = report.stages[number]
+        names.append(stage.name)
+    assert names == [
+        "map(small) (inside)",
+        "map(decode) (inside)",
+        "to_iter_dataset (inside)",
+        "range(0, 1000) (inside)",
+    ]
+
+
+def test_datasets_that_were_opened_meanwhile_are_not_kept_alive() -> None:
+    opened = []
+
+    def made(n: int) -> Any:
+        ds = wg.MapDataset.range(n, n + 4).map(lambda x: x).to_iter_dataset()
+        opened.append(weakref.ref(ds))
+        return ds
+
+    it = iter(experimental.InterleaveIterDataset(wg.MapDataset.range(40).map(made), cycle_length=2))
+    assert len(list(it)) == 160
+    gc.collect()
+    assert sum(ref() is not None for ref in opened) < 10
+    names = [stage.name for stage in it.report().stages]
+    assert names[1:] == ["to_iter_dataset (inside)", "map(lambda) (inside)", "range(0, 4) (inside)"]
 
 
 def test_a_data_loader_reports() -> None:

@@ -2,8 +2,6 @@
 
 import logging
 import os
-import pickle
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +14,7 @@ from hypothesis import given, settings
 import wholegrain as wg
 from tests.checkpoint.random_pipelines import random_pipeline
 from tests.equivalence.graphs import iter_datasets
-from wholegrain._graph import watched_output
-from wholegrain._graph.watch import Branch
-from wholegrain._observe.board import Board
+from wholegrain._graph import tracked_output
 from wholegrain._observe.summary import ExecutionSummary, Node, pretty_format_summary
 from wholegrain.testing import difference
 
@@ -102,6 +98,14 @@ def test_the_slow_stage_has_the_waiting_and_the_shares_make_one() -> None:
     assert all(node.wait_time_ratio == 0 for node in nodes if node.is_prefetch)
 
 
+def test_the_slow_stage_has_the_waiting_where_the_consumer_reads_by_itself() -> None:
+    ds: Any = wg.MapDataset.range(20).map(_slow).to_iter_dataset(wg.ReadOptions(num_threads=0))
+    it = iter(_tracked(ds.map(abs)))
+    list(it)
+    assert _named(it, "MapMapDataset").wait_time_ratio > 0.8
+    assert _named(it, "Prefetch").total_processing_time_ns >= 20 * 2_000_000
+
+
 def test_a_stage_that_made_nothing_has_no_least_time() -> None:
     it = iter(_tracked(wg.MapDataset.range(4).to_iter_dataset()))
     assert all(node.min_processing_time_ns == 2**63 - 1 for node in _nodes(it).values())
@@ -122,6 +126,27 @@ def test_workers_are_added_up_and_current() -> None:
     assert ahead.bytes_consumed == ahead.bytes_produced > 0
 
 
+class _DiesOnce:
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+
+    def __call__(self, element: int) -> int:
+        time.sleep(0.002)  # The elements before it are sent, each in a message.
+        if element == 9 and not self._mark.exists():
+            self._mark.touch()
+            os._exit(1)
+        return element
+
+
+@pytest.mark.parametrize("num_workers", [1, "auto"])
+def test_what_a_worker_made_before_it_died_is_counted(tmp_path: Path, num_workers: Any) -> None:
+    ds: Any = wg.MapDataset.range(12).to_iter_dataset().map(_DiesOnce(tmp_path / "died"))
+    options = wg.MultiprocessingOptions(num_workers=num_workers, max_workers=1)
+    it = iter(_tracked(ds.mp_prefetch(options)))
+    assert list(it) == list(range(12))
+    assert _named(it, "MapDatasetIterator").num_produced_elements >= 12
+
+
 def test_workers_of_any_number_are_added_up() -> None:
     ds: Any = wg.MapDataset.range(20).map(_double).to_iter_dataset().map(abs)
     it = iter(_tracked(ds.mp_prefetch(wg.MultiprocessingOptions(num_workers="auto"))))
@@ -140,6 +165,23 @@ def test_threads_and_interleaved_datasets_are_added_up() -> None:
     it = iter(_tracked(X.InterleaveIterDataset(files, cycle_length=2)))
     list(it)
     assert _named(it, "MapMapDataset").num_produced_elements == 35
+
+
+def test_stages_inside_an_interleave_are_listed_in_workers_too() -> None:
+    files = [wg.MapDataset.range(5).to_iter_dataset().map(_double) for _ in range(4)]
+    ds: Any = X.InterleaveIterDataset(files, cycle_length=2)
+    it = iter(_tracked(ds.mp_prefetch(wg.MultiprocessingOptions(num_workers=2))))
+    list(it)
+    nodes = _nodes(it)
+    names = [node.name.partition("(")[0] for node in nodes.values()][2:]
+    assert names == [
+        "InterleaveDatasetIterator",
+        "MapDatasetIterator",
+        "PrefetchDatasetIterator",
+        "RangeMapDataset",
+    ]
+    assert [node.num_produced_elements for node in nodes.values()] == [20] * 6
+    assert [node.inputs for node in nodes.values()] == [[n] for n in range(1, 6)] + [[]]
 
 
 def test_datasets_of_the_users_own_are_measured() -> None:
@@ -217,7 +259,7 @@ def test_the_summary_as_a_dict() -> None:
 def test_debug_mode_logs_a_table_while_elements_flow(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(watched_output, "_LOG_EVERY_S", 0.0)
+    monkeypatch.setattr(tracked_output, "_LOG_EVERY_S", 0.0)
     wg.config.update("py_debug_mode", True)
     with caplog.at_level(logging.INFO, "wholegrain"):
         next(iter(wg.MapDataset.range(4).map(_double)))
@@ -228,7 +270,7 @@ def test_debug_mode_logs_a_table_while_elements_flow(
 def test_where_nothing_is_logged_it_is_printed(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(watched_output, "_LOG_EVERY_S", 0.0)
+    monkeypatch.setattr(tracked_output, "_LOG_EVERY_S", 0.0)
     wg.config.update("py_debug_mode", True)
     next(iter(wg.MapDataset.range(4)))
     assert "percent wait time" in capfd.readouterr().err
@@ -292,17 +334,3 @@ def test_a_watched_run_with_workers_gives_the_same(seed: int) -> None:
     watched.set_state(expected[2])
     assert difference(expected[2:30], _outcomes(watched)[: len(expected[2:30])]) is None
     assert sum(node.is_prefetch for node in _nodes(watched).values()) >= 2
-
-
-def test_pickling_what_workers_write_to_makes_no_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    folders: dict[int, str] = {}
-    branch = Branch(None, Board(), 0, folders, feeds_prefetch=True)  # type: ignore[arg-type]
-    before = os.listdir(tmp_path)
-    assert folders == {0: str(tmp_path / before[0])}
-    assert pickle.dumps(branch) == pickle.dumps(branch)
-    assert os.listdir(tmp_path) == before
-    del branch
-    assert os.listdir(tmp_path) == []

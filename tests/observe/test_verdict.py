@@ -14,7 +14,8 @@ import pytest
 import wholegrain as wg
 from wholegrain import experimental
 from wholegrain._observe.advice import judge
-from wholegrain._observe.waiting import Lane, Place
+from wholegrain._observe.places import Place
+from wholegrain._observe.waiting import Lane
 
 _NO_THREADS = wg.ReadOptions(num_threads=0)
 

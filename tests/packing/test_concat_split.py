@@ -158,7 +158,7 @@ def test_arguments_are_checked_at_once(kwargs: dict[str, Any], message: str) -> 
 @pytest.mark.parametrize(
     ("element", "message"),
     [
-        (3, "flat dicts, but got a int"),
+        (3, "flat dicts, but got an int"),
         ({"y": 1}, r"features \['y'\], but `length_struct` has \['x'\]"),
         ({"x": 1, "y": 1}, r"features \['x', 'y'\]"),
     ],

@@ -19,6 +19,7 @@ from hypothesis import Phase, given, settings
 import wholegrain as wg
 from tests.parity import grain_workers, pipelines
 from tests.parity.grain_workers import END, Job, Outcome
+from tests.parity.recipes import build
 from wholegrain.testing import difference
 
 pytest.importorskip("grain")
@@ -102,6 +103,23 @@ def test_workers_give_the_same_and_restore_each_others_states(workers: int, tmp_
             outcome.restored, elements[job.step :], f"{what}: Grain, from our state {job.step}"
         )
         _check_restores(job, outcome, what)
+        _check_lanes(job, outcome, what)
+
+
+def _check_lanes(job: Job, outcome: Outcome, what: str) -> None:
+    """Run the lanes of Grain's workers in this process and in one worker."""
+    for processes in (0, 1):
+        options = wg.MultiprocessingOptions(num_workers=processes, lanes=job.workers)
+        ds = build(wg, job.recipe)
+        it = iter(ds.mp_prefetch(options, sequential_slice=job.sequential))
+        what = f"{what}, as lanes in {processes} processes"
+        elements, states = grain_workers.run(it)
+        _assert_same(outcome.elements, elements, f"{what}: elements")
+        _assert_same(outcome.states, states, f"{what}: states")
+        it.set_state(copy.deepcopy(outcome.states[job.step]))
+        found = grain_workers.rest(it, job.step)
+        _assert_same(outcome.elements[job.step :], found, f"{what}: from Grain's state {job.step}")
+        it.close()
 
 
 def _check_restores(job: Job, outcome: Outcome, what: str) -> None:

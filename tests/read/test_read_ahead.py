@@ -11,7 +11,10 @@ import pytest
 
 from tests.graph.tools import eventually, finishes, our_threads
 from wholegrain._read import reader_count
+from wholegrain._read.cost import Cost
+from wholegrain._read.handover import Handover
 from wholegrain._read.read_ahead import ReadAhead
+from wholegrain._read.waiting import ThreadTimes
 
 Read = Callable[[int, int], Sequence[Any]]
 
@@ -210,7 +213,7 @@ def test_threads_compute_where_they_are_quicker_or_nobody_waits_for_them(
         now[0] += 1 / rate
         if is_starved:
             thread_count.starved()
-        verdicts.append(thread_count.learn(reader_count.Cost(1, 1 / rate, 1 / rate, 0)))
+        verdicts.append(thread_count.learn(Cost(1, ThreadTimes(1 / rate, 1 / rate))))
     assert verdicts[-100:].count(verdict) > 5
     assert ("here" in verdicts) == (verdict == "here")
 
@@ -235,15 +238,14 @@ def test_the_number_of_threads_may_change_at_any_time(
     most = chance.choice([1, 2, 4, 8])
 
     def learn(thread_count: Any, _: Any) -> str:
-        thread_count.wanted = chance.randint(1, most)
+        thread_count._climb.count = chance.randint(1, most)
         return chance.choice(["", "", "more", "quick", "here"])
 
-    def consider_threads(reader: Any, cost: Any, chunk: Any) -> None:
-        if chance.random() < 0.3:
-            reader._hand_over(cost, chunk, 0.0)
+    def consider(*_: Any, **__: Any) -> float | None:
+        return 0.0 if chance.random() < 0.3 else None
 
     monkeypatch.setattr(reader_count.ReaderCount, "learn", learn)
-    monkeypatch.setattr(ReadAhead, "_consider_threads", consider_threads)
+    monkeypatch.setattr(Handover, "consider", consider)
 
     def read(first: int, last: int) -> list[int]:
         if chance.random() < 0.02:

@@ -6,7 +6,7 @@ import resource
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 from tests.sources import files
 from wholegrain import experimental, sources
 from wholegrain.sources import DataFileError
+from wholegrain.sources._remote import ObjectInfo, Store
 
 pytest.importorskip("array_record")
 pytest.importorskip("bagz")
@@ -247,25 +248,38 @@ def test_running_out_of_descriptors_is_told_and_does_not_last(
     assert len(list(_SOURCES[format_name](path))) == 50
 
 
-class _FailingStore:
+class _FailingStore(Store):
     """A store that has lost an object, or does not answer any more."""
 
-    def __init__(self, content: bytes, error: Exception | None = None) -> None:
-        self._content, self.error = content, error
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.error: Exception | None = None
 
-    def size(self, key: str) -> int:
-        return len(self._content)
+    def info(self, key: str) -> ObjectInfo:
+        self._fail()
+        return ObjectInfo(len(self.content), "a tag")
 
-    def read(self, key: str, start: int, stop: int) -> bytes:
+    def read(self, key: str, start: int, stop: int, tag: str) -> bytes:
+        self._fail()
+        return self.content[start:stop]
+
+    def list(self, prefix: str) -> list[str]:
+        self._fail()
+        return ["an_object"]
+
+    def _fail(self) -> None:
         if self.error is not None:
             raise self.error
-        return self._content[start:stop]
 
-    def read_all(self, key: str) -> bytes:
-        return self.read(key, 0, len(self._content))
 
-    def read_ranges(self, key: str, starts: list[int], stops: list[int]) -> list[bytes]:
-        return [self.read(key, *pair) for pair in zip(starts, stops, strict=True)]
+@pytest.fixture(name="store")
+def _store(monkeypatch: pytest.MonkeyPatch) -> Iterator[_FailingStore]:
+    store = _FailingStore(files.tfrecord_bytes(_records(9)))
+    monkeypatch.setattr("wholegrain.sources._remote.locate", lambda url: (store, "an_object"))
+    options = sources.RemoteOptions(timeout_s=1.0, deadline_s=0.2, max_pause_s=0.05)
+    sources.set_remote_options(options, under="far://")
+    yield store
+    sources.set_remote_options(None, under="far://")
 
 
 class _StoreError(Exception):
@@ -273,11 +287,7 @@ class _StoreError(Exception):
 
 
 @pytest.mark.parametrize("error", [_StoreError("503"), ConnectionError("reset"), OSError("5")])
-def test_what_a_store_raises_names_the_object(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = _FailingStore(files.tfrecord_bytes(_records(9)))
-    monkeypatch.setattr("wholegrain.sources._remote.locate", lambda url: (store, "an_object"))
+def test_what_a_store_raises_names_the_object(error: Exception, store: _FailingStore) -> None:
     source = sources.TFRecordDataSource("far://away/an_object")
     assert len(source[8]) > 100
     store.error = error
@@ -295,12 +305,10 @@ def test_what_a_store_raises_names_the_object(
         assert isinstance(caught.value, DataFileError)
 
 
-def test_an_object_that_has_become_shorter_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = files.tfrecord_bytes(_records(9))
-    store = _FailingStore(content)
-    monkeypatch.setattr("wholegrain.sources._remote.locate", lambda url: (store, "an_object"))
+def test_an_object_that_has_become_shorter_is_an_error(store: _FailingStore) -> None:
     source = sources.TFRecordDataSource("far://away/an_object", check_payload=False)
     assert len(source[8]) > 100
-    store._content = content[:-100]
-    with pytest.raises(ValueError, match=r"far://away/an_object' was truncated"):
+    store.content = store.content[:-100]
+    with pytest.raises(OSError, match=r"sent \d+ of \d+ bytes.*far://away/an_object") as caught:
         source[8]
+    assert isinstance(caught.value, DataFileError)

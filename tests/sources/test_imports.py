@@ -23,6 +23,7 @@ def test_importing_the_sources_imports_no_format() -> None:
         "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     ).split()
     optional = {"pyarrow", "array_record", "bagz", "google_crc32c", "obstore", "fsspec", "datasets"}
+    optional |= {"zstandard", "xxhash"}
     assert not optional & set(loaded)
 
 
@@ -31,14 +32,22 @@ def test_every_public_name_is_there() -> None:
         "ArrayRecordDataSource",
         "ArrowDataSource",
         "BagzDataSource",
+        "Cache",
+        "CsvDataSource",
         "DataFileError",
         "FolderDataSource",
+        "JsonlDataSource",
+        "MdsDataSource",
         "NpyDataSource",
         "ParquetDataSource",
         "RandomAccessDataSource",
         "RangeDataSource",
+        "RemoteOptions",
         "SharedMemoryDataSource",
         "TFRecordDataSource",
+        "TarDataSource",
+        "TextLineDataSource",
+        "set_remote_options",
     ]
     for name in dir(wholegrain.sources):
         assert getattr(wholegrain.sources, name).__name__ == name

@@ -17,7 +17,7 @@ from tests.sources.files import damaged, survives, table, write_parquet
 from wholegrain._core.difference import difference
 from wholegrain.sources import ParquetDataSource
 from wholegrain.sources._files import LocalFile
-from wholegrain.sources._parquet_footer import read_statistics, statistics_of
+from wholegrain.sources._parquet_footer import read_footer, statistics_of
 from wholegrain.testing import check_source
 
 pa: Any = pytest.importorskip("pyarrow")
@@ -168,7 +168,9 @@ def test_statistics_are_those_that_arrow_finds(tmp_path: Path, width: int) -> No
     data = COLUMNS_TABLE if width == 1 else table({f"{i}": [i, None, -i] for i in range(width)})
     path = write_parquet(tmp_path / "a", data, 2)
     metadata = parquet.ParquetFile(path).metadata
-    found = read_statistics(LocalFile(str(path)))
+    footer = read_footer(LocalFile(str(path)))
+    assert footer is not None
+    found = statistics_of(footer)
     assert found is not None
     assert [len(columns) for columns in found] == [metadata.num_columns] * metadata.num_row_groups
     for group, columns in enumerate(found):
@@ -197,12 +199,14 @@ def test_any_bytes_are_a_footer_or_not_one(data: bytes) -> None:
         statistics_of(begin + data)
 
 
-def test_fields_of_another_type_are_no_footer() -> None:
+def test_fields_of_another_type_are_skipped_and_a_part_is_no_footer() -> None:
     good = b"\x49\x1c\x19\x1c\x3c\xcc\x36\x0a\x00\x00\x00\x00\x00"
     found = statistics_of(good)
     assert found is not None
     assert found[0][0].null_count == 5
-    assert statistics_of(good.replace(b"\x3c", b"\x39")) is None
+    as_int32 = statistics_of(good.replace(b"\x36", b"\x35"))
+    assert as_int32 is not None
+    assert as_int32[0][0].null_count is None
     for size in range(len(good)):
         assert statistics_of(good[:size]) is None
 

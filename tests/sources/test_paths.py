@@ -1,3 +1,5 @@
+import glob
+import re
 from pathlib import Path
 
 import pytest
@@ -46,8 +48,6 @@ def test_local_addresses_are_local_paths() -> None:
 
 
 def test_patterns_in_stores_stay_within_folders() -> None:
-    import re
-
     def matches(pattern: str, name: str) -> bool:
         return re.fullmatch(_paths._translate(pattern), name) is not None
 
@@ -57,3 +57,21 @@ def test_patterns_in_stores_stay_within_folders() -> None:
     assert matches("a/**/*.txt", "a/d.txt")
     assert matches("a/[0-9]?.t+t", "a/1x.t+t")
     assert not matches("a/[!0-9]", "a/1")
+
+
+NAMES = ["x", ".y", "a/x", "a/.y", "a/b/x", "a/b/.y", ".h/x", ".h/.y", "a/.h/x", "a/.h/b/x"]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["*", ".*", "?y", "[.]y", "**", "**/*", "a/**", "a/**/*", "a/*", "a/.*", "**/.y", ".h/*",
+     "**/x", "*/.h/**/x", "*/x", "a/.h/**"],
+)  # fmt: skip
+def test_patterns_in_stores_match_what_glob_matches(pattern: str, tmp_path: Path) -> None:
+    for name in NAMES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    found = glob.glob(pattern, root_dir=tmp_path, recursive=True)
+    expected = [name for name in NAMES if name in found]
+    matches = re.compile(_paths._translate(pattern)).fullmatch
+    assert [name for name in NAMES if matches(name)] == expected

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+import wholegrain as wg
 from tests.sources import files
 from wholegrain import experimental, sources
 from wholegrain.sources import DataFileError
@@ -100,7 +101,77 @@ def _samples(kind: str, path: Path) -> list[bytes]:
             return [files.write_array_record(path, _RECORDS, o).read_bytes() for o in options]
         case "bagz":
             return [files.write_bagz(path, _RECORDS).read_bytes()]
+        case "jsonl" | "jsonl_iter":
+            return [_JSONL, _JSONL.replace(b"\n", b"\r\n\n"), b"\xef\xbb\xbf" + _JSONL.rstrip()]
+        case "jsonl_gzip" | "jsonl_gzip_iter":
+            parts = [_JSONL[start : start + 300] for start in range(0, len(_JSONL), 300)]
+            return [gzip.compress(_JSONL), b"".join(map(gzip.compress, parts))]
+        case "jsonl_zstd":
+            zstandard = files._library("zstandard")
+            parts = [_JSONL[start : start + 300] for start in range(0, len(_JSONL), 300)]
+            return [zstandard.compress(_JSONL), b"".join(map(zstandard.compress, parts))]
+        case "csv" | "csv_iter":
+            return [_CSV, _CSV.replace(b"\n", b"\r\n")]
+        case "tar" | "tar_iter":
+            return list(_tars())
+        case "mds_shard":
+            return [(_MDS / "shard.00000.mds").read_bytes()]
+        case "mds_index":
+            return [(_MDS / "index.json").read_bytes()]
+        case "index":
+            return [_index_of(path)]
     raise ValueError(kind)
+
+
+_JSONL = b"".join(b'{"n": %d, "text": "%s"}\n' % (n, b"x\xc3\xa9" * (n % 9)) for n in range(60))
+_CSV = b"n,text\n" + b"".join(b'%d,"a ""q""\n%d"\n' % (n, n) for n in range(60))
+_MDS = Path(__file__).parent.parent / "sources" / "data" / "mds"
+
+
+def _tars() -> Iterator[bytes]:
+    import io
+    import tarfile
+
+    for form in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w", format=form) as archive:
+            for number, record in enumerate(_RECORDS[:12]):
+                long_name = "x" * 90 + "/" + "y" * 90 if number % 5 == 0 else "name"
+                info = tarfile.TarInfo(f"{long_name}{number // 2}.{'ab'[number % 2]}")
+                info.size = len(record)
+                archive.addfile(info, io.BytesIO(record))
+        yield out.getvalue()
+
+
+def _index_of(path: Path) -> bytes:
+    data = path.with_name("data.jsonl")
+    data.write_bytes(_JSONL)
+    sources.JsonlDataSource(data)
+    return data.with_name(".data.jsonl.jsonl.wgindex").read_bytes()
+
+
+def _read_with_index(path: str) -> Any:
+    """Read a good file with a damaged index: its rows are always right."""
+    data = Path(path).with_name("data.jsonl")
+    data.with_name(".data.jsonl.jsonl.wgindex").write_bytes(Path(path).read_bytes())
+    source = sources.JsonlDataSource(data, parse=False)
+    assert [row.encode() for row in source] == _JSONL.splitlines()
+    return source
+
+
+def _mds(path: str, name: str) -> Any:
+    """Return a dataset of which one file is damaged."""
+    folder = Path(path).with_name("mds")
+    folder.mkdir(exist_ok=True)
+    for file in _MDS.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    content = Path(path).read_bytes()
+    if name == "shard.00000.mds":
+        # With the right length, so that it is read at all.
+        content = content.ljust(folder.joinpath(name).stat().st_size, b"x")
+        content = content[: folder.joinpath(name).stat().st_size]
+    (folder / name).write_bytes(content)
+    return sources.MdsDataSource(folder)
 
 
 _READERS: dict[str, Callable[[str], Any]] = {
@@ -115,8 +186,21 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "tfrecord_gzip": experimental.TFRecordIterDataset,
     "array_record": sources.ArrayRecordDataSource,
     "bagz": sources.BagzDataSource,
+    "jsonl": sources.JsonlDataSource,
+    "jsonl_iter": experimental.JsonlIterDataset,
+    "jsonl_gzip": sources.JsonlDataSource,
+    "jsonl_gzip_iter": experimental.JsonlIterDataset,
+    "jsonl_zstd": sources.JsonlDataSource,
+    "csv": sources.CsvDataSource,
+    "csv_iter": experimental.CsvIterDataset,
+    "tar": sources.TarDataSource,
+    "tar_iter": experimental.TarIterDataset,
+    "mds_shard": lambda path: _mds(path, "shard.00000.mds"),
+    "mds_index": lambda path: _mds(path, "index.json"),
+    "index": _read_with_index,
 }
 FORMATS = list(_READERS)
+INDEXED = FORMATS[FORMATS.index("jsonl") :]
 
 _NUMBERS = [0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1]
 _NUMBERS += [2**63, 2**64 - 1, 2**62 + 8, 2**64 - 1000]
@@ -159,7 +243,7 @@ def mutated(content: bytes, rng: random.Random) -> bytes:
 
 def _read(kind: str, path: str) -> None:
     source = _READERS[kind](path)
-    if isinstance(source, experimental.ParquetIterDataset | experimental.TFRecordIterDataset):
+    if isinstance(source, wg.IterDataset):
         for _ in source:
             pass
         return
@@ -175,7 +259,8 @@ def _problem(kind: str, path: Path) -> str:
     try:
         _read(kind, str(path))
     except DataFileError as error:
-        return "" if str(path) in str(error) else f"does not name the file: {error!r}"
+        is_named = str(path) in str(error) or str(path.with_name("mds")) in str(error)
+        return "" if is_named else f"does not name the file: {error!r}"
     except BaseException as error:
         # Columns that are not what a source needs are told by a plain ValueError.
         fine = type(error) is ValueError and str(path) in str(error)

@@ -242,7 +242,7 @@ def test_a_span_is_blamed_for_the_second_worker_that_has_begun_it() -> None:
         [worker] = pool.workers
         worker.is_set_up = True
         worker.give(span, b"")
-        worker.connection.begun = begun
+        worker.connection._begun = begun
         assert pool.bury(worker) == [span]
         return span.death
 

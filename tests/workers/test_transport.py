@@ -267,3 +267,28 @@ def test_elements_may_be_decoded_long_after_they_arrived() -> None:
     arrived = [wire.receive(wire.encode(element)) for element in elements]
     for record, element in zip(arrived, elements, strict=True):
         np.testing.assert_array_equal(wire.decoder.decode(record), element)
+
+
+_TAGGED = np.dtype("i4", metadata={"unit": "m"})
+
+
+@pytest.mark.parametrize("size", [3, 30_000], ids=["in the message", "in a slot"])
+@pytest.mark.parametrize("count", [1, 9])
+@pytest.mark.parametrize(
+    "dtypes",
+    [
+        (np.dtype("i4"), _TAGGED, np.dtype("i4", metadata={"unit": "km"}), np.dtype("i4")),
+        (np.dtype([("x", "i4")]), np.dtype([("x", _TAGGED)]), np.dtype([("x", "i4")])),
+    ],
+    ids=["plain", "structured"],
+)
+def test_metadata_of_a_dtype_stays_with_its_array(dtypes: Any, count: int, size: int) -> None:
+    def metadata(dtype: Any) -> list[Any]:
+        fields = [field[0].metadata for field in (dtype.fields or {}).values()]
+        return [dtype.metadata, *fields]
+
+    wire = Wire()
+    for dtype in (*dtypes, *reversed(dtypes)):
+        element = {str(number): np.zeros(size, dtype) for number in range(count)}
+        for array in wire.send(element).values():
+            assert metadata(array.dtype) == metadata(dtype)

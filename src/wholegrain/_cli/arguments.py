@@ -16,9 +16,16 @@ It is a MapDataset, an IterDataset or a DataLoader."""
 
 _FORMATS = """\
 The format is detected from the content of the files: array_record, tfrecord, parquet, arrow
-(also Hugging Face datasets on disk), bagz, npy (and npz), and folder, where each file is a record.
+(also Hugging Face datasets on disk), bagz, npy (and npz), jsonl, text, csv, tar, mds, and folder,
+where each file is a record.
 A path may be a file, a folder of shards, a glob pattern in quotes, or a sharded name such as
 train@16.array_record."""
+
+
+_INDEXED = """\
+Sources of jsonl, text, csv and tar files need an index of their records. The first process that
+opens a file builds it, and saves it next to the file, or in $WHOLEGRAIN_CACHE, by default
+~/.cache/wholegrain, if that folder is read-only. Valid indexes are not built again."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -44,6 +51,8 @@ def parser() -> argparse.ArgumentParser:
     _demo(_command(commands, "demo", "show a training run that is killed and resumes exactly"))
     _inspect(_command(commands, "inspect", "show the content of a file or a folder", _FORMATS))
     _convert(_command(commands, "convert", "convert from one format to another", _FORMATS))
+    _cache(_command(commands, "cache", "list, verify or clear a cache of remote objects"))
+    _index(_command(commands, "index", "build the indexes of files ahead of time", _INDEXED))
     _bench(_command(commands, "bench", "measure how fast a pipeline is", _PIPELINE))
     _check(
         _command(commands, "check", "check that a pipeline is deterministic and resumes", _PIPELINE)
@@ -155,6 +164,12 @@ def _convert(command: _Parser) -> None:
         help="number of processes; by default one for each processor. 0 uses only this process",
     )
     command.add_argument(
+        "--ray",
+        action="store_true",
+        help="run the processes on a Ray cluster, as many as it grants; its nodes have to see SRC"
+        " and DST under the same names",
+    )
+    command.add_argument(
         "--rows",
         choices=["auto", "bytes", "example", "json"],
         default="auto",
@@ -170,6 +185,23 @@ def _convert(command: _Parser) -> None:
         action="store_true",
         help="overwrite DST, and discard an earlier unfinished conversion",
     )
+
+
+def _cache(command: _Parser) -> None:
+    command.add_argument(
+        "action",
+        choices=["ls", "verify", "clear"],
+        help="ls: which objects it holds. verify: check all blocks, and delete damaged ones."
+        " clear: delete all blocks",
+    )
+    command.add_argument("directory", metavar="DIR", help="the folder of the cache")
+
+
+def _index(command: _Parser) -> None:
+    command.add_argument(
+        "paths", metavar="PATH", nargs="+", help="a file, a folder, a pattern, a sharded name"
+    )
+    command.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _bench(command: _Parser) -> None:

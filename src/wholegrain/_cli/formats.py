@@ -14,6 +14,7 @@ from wholegrain._cli.errors import BadInput
 from wholegrain.sources import _paths
 from wholegrain.sources._crc32c import checksum_of_length
 from wholegrain.sources._errors import missing_file
+from wholegrain.sources._files import read_all
 from wholegrain.sources._tfrecord_reader import HEAD, compression_of
 
 
@@ -26,12 +27,34 @@ class Format(enum.StrEnum):
     ARROW = "arrow"
     BAGZ = "bagz"
     NPY = "npy"
+    JSONL = "jsonl"
+    TEXT = "text"
+    CSV = "csv"
+    TAR = "tar"
+    MDS = "mds"
     FOLDER = "folder"
 
     @property
     def has_columns(self) -> bool:
         """Whether records are rows of columns instead of bytes."""
-        return self in (Format.PARQUET, Format.ARROW, Format.NPY)
+        return self in (
+            Format.PARQUET,
+            Format.ARROW,
+            Format.NPY,
+            Format.CSV,
+            Format.TAR,
+            Format.MDS,
+        )
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether a source returns rows of columns instead of bytes."""
+        return self.has_columns or self is Format.JSONL
+
+    @property
+    def has_index(self) -> bool:
+        """Whether a source needs an index, which is saved in a side-car file."""
+        return self in (Format.JSONL, Format.TEXT, Format.CSV, Format.TAR)
 
 
 _ENDINGS = {
@@ -47,13 +70,25 @@ _ENDINGS = {
     "bagz": Format.BAGZ,
     "npy": Format.NPY,
     "npz": Format.NPY,
+    "jsonl": Format.JSONL,
+    "ndjson": Format.JSONL,
+    "txt": Format.TEXT,
+    "csv": Format.CSV,
+    "tsv": Format.CSV,
+    "tar": Format.TAR,
+    "tgz": Format.TAR,
 }
+# Suffixes of compressed files of the formats with an index.
+_COMPRESSED = re.compile(r"\.(gz|zst|zstd)(?=(-\d+-of-\d+|@(\d+|\*))?$)", re.IGNORECASE)
+_TAR_MAGIC = 257, b"ustar"
 # "train.array_record-00000-of-00004" is a name that TFDS gives, "train-00000-of-00004.bagz" one
 # of Bagz; "train@4.parquet" and "train.parquet@4" expand to such files.
 _NAME = re.compile(r".*\.(?P<ending>[a-z_]+)(?:-\d+-of-\d+|@(?:\d+|\*))?", re.IGNORECASE)
 _RIEGELI = bytes.fromhex("83af70d10d884a3f")  # the container of ArrayRecord
 # Files next to the shards of a dataset that are not shards.
 _BESIDE = re.compile(r"[._].*|.*\.(json|md|txt|lock|csv|html)|LICEN[SC]E|README", re.IGNORECASE)
+# Files about a dataset.
+_ABOUT = re.compile(r"[._].*|.*\.(md|lock)|(LICEN[SC]E|README)(\.\w+)?", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +113,9 @@ class Found:
         return _paths.is_remote(self.files[0])
 
 
+_KNOWN = [str(each) for each in Format if each is not Format.FOLDER]
+
+
 def find(path: str) -> Found:
     """Return the files at a path, or raise if there are none or their format is unknown."""
     name = _paths.to_text(path)
@@ -85,7 +123,11 @@ def find(path: str) -> Found:
         raise BadInput("The path is empty.")
     if _paths.is_remote(name):
         files = _paths.expand(name)
-        return Found(path, _one_format(path, [format_of_name(file) for file in files]), files)
+        formats = [format_of_name(file) for file in files]
+        # Only if it is a folder, because asking the store takes time.
+        if name.endswith("/") and _is_remote_mds(name):
+            return Found(path, Format.MDS, [name], "MosaicML's shards")
+        return Found(path, _one_format(path, formats), files)
     if os.path.isdir(name):
         return _find_in_folder(path, name)
     files = _paths.expand(name)
@@ -99,8 +141,11 @@ def find(path: str) -> Found:
 
 def format_of_name(name: str) -> Format | None:
     """Return the format for the suffix of a name, or None."""
-    match = _NAME.fullmatch(os.path.basename(name.rstrip("/")))
-    return _ENDINGS.get(match["ending"].lower()) if match else None
+    base = os.path.basename(name.rstrip("/"))
+    plain = _COMPRESSED.sub("", base)
+    match = _NAME.fullmatch(plain)
+    found = _ENDINGS.get(match["ending"].lower()) if match else None
+    return found if plain == base or (found is not None and found.has_index) else None
 
 
 def _one_format(path: str, formats: Sequence[Format | None]) -> Format:
@@ -110,7 +155,7 @@ def _one_format(path: str, formats: Sequence[Format | None]) -> Format:
     if different == {None}:
         raise BadInput(
             f"The format of {path!r} is unknown: neither its content nor its name is that of"
-            f" array_record, tfrecord, parquet, arrow, bagz, npy or npz."
+            f" {', '.join(_KNOWN)} or npz."
         )
     names = ", ".join(sorted(each or "unknown" for each in different))
     raise BadInput(f"The files of {path!r} have different formats: {names}.")
@@ -131,7 +176,12 @@ def _find_in_folder(path: str, folder: str) -> Found:
             shards = [shard["filename"] for shard in json.load(file)["_data_files"]]
         files = [os.path.join(folder, shard) for shard in shards]
         return Found(path, Format.ARROW, files, "a Hugging Face dataset")
+    if "index.json" in names and _is_mds(os.path.join(folder, "index.json")):
+        return Found(path, Format.MDS, [folder], "MosaicML's shards")
     data = [entry for entry in entries if not _BESIDE.fullmatch(entry.name)]
+    tables = [entry for entry in entries if not _ABOUT.fullmatch(entry.name)]
+    if not data and all(format_of_name(entry.name) is Format.CSV for entry in tables):
+        data = tables  # They are not next to shards.
     formats = {format_of_name(entry.name) for entry in data}
     if len(formats) == 1 and not any(entry.is_dir() for entry in data):
         (common,) = formats
@@ -142,10 +192,33 @@ def _find_in_folder(path: str, folder: str) -> Found:
     return Found(path, Format.FOLDER, [folder])
 
 
+def _is_mds(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return _lists_shards(file.read())
+    except OSError:
+        return False
+
+
+def _is_remote_mds(url: str) -> bool:
+    try:
+        return _lists_shards(read_all(f"{url.rstrip('/')}/index.json"))
+    except OSError:
+        return False
+
+
+def _lists_shards(index: bytes) -> bool:
+    try:
+        shards = json.loads(index)["shards"]
+        return bool(shards) and all(shard["format"] == "mds" for shard in shards)
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
 def _format_of_file(path: str) -> Format | None:
     try:
         with open(path, "rb") as file:
-            head = file.read(64)
+            head = file.read(512)
     except IsADirectoryError:
         return None
     named = format_of_name(path)
@@ -163,6 +236,9 @@ def _format_of_file(path: str) -> Format | None:
         length, checksum = HEAD.unpack_from(head)
         if checksum == checksum_of_length(length):
             return Format.TFRECORD
+    offset, magic = _TAR_MAGIC
+    if head[offset : offset + len(magic)] == magic:
+        return Format.TAR
     if compression_of(head) is not None and named is None:
         raise BadInput(f"{path!r} is compressed. Decompress it first.")
     return named
@@ -197,6 +273,17 @@ def open_source(found: Found, check: bool | None = None) -> Any:
             return sources.BagzDataSource(files)
         case Format.FOLDER:
             return sources.FolderDataSource(files[0], "**/*")
+        case Format.JSONL:
+            return sources.JsonlDataSource(files)
+        case Format.TEXT:
+            return sources.TextLineDataSource(files, as_bytes=True)
+        case Format.CSV:
+            tabs = all(".tsv" in os.path.basename(file).lower() for file in files)
+            return sources.CsvDataSource(files, delimiter="\t" if tabs else ",")
+        case Format.TAR:
+            return sources.TarDataSource(files)
+        case Format.MDS:
+            return sources.MdsDataSource(files[0], check_hashes=check)
         case Format.NPY:
             if len(files) > 1:
                 raise BadInput(f"{found.path!r} expands to {len(files)} arrays; pass one of them.")

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     first = [source[index] for index in range(min(count, arguments.records))]
     sample = _sample(found, source, count)
     sizes = _sizes(sample)
-    schema = _schema(found, sample or first)
+    schema = _schema(found, source, sample or first)
     if arguments.json:
         print(json.dumps(_as_json(found, count, sizes, schema, first), indent=2))
         return 0
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _sample(found: Found, source: Any, count: int) -> list[Any]:
     """Return a sample of records if they are bytes; rows are described by their schema."""
-    if found.format.has_columns or not count:
+    if found.format.has_rows or not count:
         return []
     most = min(count, _MOST_SAMPLES)
     indices = np.linspace(0, count - 1, most).astype(np.int64)
@@ -107,7 +107,7 @@ def _disk_text(found: Found) -> str:
     return f"{total} in {len(files):,} files"
 
 
-def _schema(found: Found, records: list[Any]) -> list[list[str]]:
+def _schema(found: Found, source: Any, records: list[Any]) -> list[list[str]]:
     """Return names and types: of columns, of arrays, or of the features of Examples."""
     if found.format is Format.PARQUET:
         # Both need pyarrow, unlike the other formats.
@@ -124,7 +124,20 @@ def _schema(found: Found, records: list[Any]) -> list[list[str]]:
         entry = records[0] if records else {}
         arrays = entry if isinstance(entry, dict) else {"": entry}
         return [[name, _array_type(value)] for name, value in arrays.items()]
+    if found.format is Format.MDS:
+        return [[name, encoding] for name, encoding in source.columns.items()]
+    if found.format.has_rows:
+        return _types_of_rows(records)
     return _features(records)
+
+
+def _types_of_rows(records: list[Any]) -> list[list[str]]:
+    """Return names and types of the members of the first rows."""
+    types: dict[str, set[str]] = {}
+    for record in records:
+        for name, value in record.items() if isinstance(record, dict) else ():
+            types.setdefault(name, set()).add(type(value).__name__)
+    return [[name, ", ".join(sorted(found))] for name, found in types.items()]
 
 
 def _array_type(value: Any) -> str:

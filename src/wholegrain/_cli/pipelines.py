@@ -10,6 +10,7 @@ from typing import Any
 
 import wholegrain as wg
 from wholegrain._cli.errors import BadInput, one_line
+from wholegrain._core.names import kind_of
 from wholegrain._observe import outline
 
 
@@ -99,11 +100,11 @@ def _pipeline(value: Any, spec: str) -> Any:
         if is_pipeline(made):
             return made
         raise BadInput(
-            f"{spec!r} returned a {type(made).__name__}, but a MapDataset, an IterDataset or a"
+            f"{spec!r} returned {kind_of(made)}, but a MapDataset, an IterDataset or a"
             " DataLoader was expected."
         )
     raise BadInput(
-        f"{spec!r} is a {type(value).__name__}, but a MapDataset, an IterDataset, a DataLoader,"
+        f"{spec!r} is {kind_of(value)}, but a MapDataset, an IterDataset, a DataLoader,"
         " or a function that returns one was expected."
     )
 

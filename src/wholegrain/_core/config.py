@@ -108,7 +108,7 @@ def _checked(what: str, option: _Option, value: Any) -> Any:
     if value is None and option.optional:
         return None
     if not isinstance(value, option.kind) or (option.choices and value not in option.choices):
-        expected = ", ".join(map(repr, option.choices)) or f"a {option.kind.__name__}"
+        expected = ", ".join(map(repr, option.choices)) or f"a value of type {option.kind.__name__}"
         raise ValueError(f"The {what} takes {expected}, but got {value!r}.")
     return value
 

@@ -55,14 +55,12 @@ def begin_wait(name: str, stage: Any, number: int = 0) -> Any:
     return begin(name, str(stage), number, PREFETCH)
 
 
-def traced_reads(
-    read: Callable[[int, int], Any], stage: Callable[[], str]
-) -> Callable[[int, int], Any]:
+def traced_reads(read: Callable[..., Any], stage: Callable[[], str]) -> Callable[..., Any]:
     """Return a function that reads a chunk and records an event for it in a trace."""
 
-    def traced(first: int, last: int) -> Any:
+    def traced(first: int, last: int, *into: Any) -> Any:
         if "jax.profiler" not in sys.modules or not is_traced():
-            return read(first, last)
+            return read(first, last, *into)
         name = stage()
         event = begin(
             "Prefetch._getitem",
@@ -73,7 +71,7 @@ def traced_reads(
             _ipl_dataset_index=first,
         )
         try:
-            return read(first, last)
+            return read(first, last, *into)
         finally:
             end(event)
 

@@ -20,6 +20,13 @@ def transform_name(transform: Any) -> str:
     return kind.__name__
 
 
+def kind_of(value: Any) -> str:
+    """Return the name of the class of a value, with its article: `an int`, `a dict`."""
+    name = type(value).__name__
+    article = "an" if name.startswith(("ndarray", *"aeioAEIO")) else "a"
+    return f"{article} {name}"
+
+
 def _own(kind: type) -> set[str]:
     """Return the names that a class or its bases define, other than `object`."""
     return {name for base in kind.__mro__[:-1] for name in vars(base)}

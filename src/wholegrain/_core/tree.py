@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from wholegrain._core.names import kind_of
+
 # These types are leaves by all rules. Most leaves have one of them and need no further check.
 _LEAVES = frozenset({np.ndarray, int, float, bool, str, bytes, np.int64, np.float32, np.float64})
 
@@ -118,8 +120,7 @@ def _common_keys(first: Any, trees: Sequence[Any], ordered: bool = False) -> lis
     for tree in trees:
         if not isinstance(tree, Mapping):
             raise StructureMismatchError(
-                f"One element has a {type(first).__name__} where another has a"
-                f" {type(tree).__name__}."
+                f"One element has {kind_of(first)} where another has {kind_of(tree)}."
             )
         if tree.keys() != keys:
             raise StructureMismatchError(
@@ -147,11 +148,11 @@ def _columns(first: Any, trees: Sequence[Any]) -> Any:
             # Without jax, Grain accepts a tuple for a list if the lengths agree.
             if isinstance(tree, (list, tuple)) and len(tree) == length and not follows_jax():
                 continue
-            found = f"a {type(tree).__name__}"
+            found = kind_of(tree)
             if isinstance(tree, (list, tuple)):
                 found += f" of length {len(tree)}"
             raise StructureMismatchError(
-                f"One element has a {kind.__name__} of length {length} where another has {found}."
+                f"One element has {kind_of(first)} of length {length} where another has {found}."
             )
     return zip(*trees, strict=True)
 

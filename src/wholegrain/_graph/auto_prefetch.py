@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wholegrain._core.types import State, T
-from wholegrain._graph import run, tracking
+from wholegrain._graph import run
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import (
     DatasetIterator,
@@ -26,6 +26,7 @@ from wholegrain._graph.span_iterator import (
 )
 from wholegrain._graph.timed import worker_output
 from wholegrain._observe.shown import WORKERS
+from wholegrain._observe.tracking import set_up_worker
 from wholegrain._read.shutdown import wait_if_exiting
 from wholegrain._state import workers
 from wholegrain._state.counting import CountedStates, UncountableError
@@ -45,7 +46,7 @@ class Caps(NamedTuple):
     """Limits for workers.
 
     Args:
-        max_workers: The largest number of workers; None for the number of available CPUs.
+        max_workers: The largest number of workers; None for what the backend allows.
         max_memory_bytes: The memory that workers and buffered elements may use; None for half of
             the memory that is available when the first worker starts.
         buffer_size: How many elements should be ready for each worker; None to adapt it.
@@ -129,7 +130,7 @@ class AutoPrefetchIterator(StageIterator[T]):
         self._worker_init_fn = worker_init_fn
         self._states = CountedStates(dataset)
         # The same pipeline in this process, to compute positions. It reads no elements.
-        with run.entered(context.but(watch=None)):
+        with run.entered(context):
             self._here: DatasetIterator[T] = dataset.__iter__()
         self._state = self._here.get_state()  # Only used before the workers start.
         self._dataset = dataset
@@ -164,7 +165,7 @@ class AutoPrefetchIterator(StageIterator[T]):
         from wholegrain._workers.pool_iterator import PoolIterator
 
         caps = self._caps
-        most = caps.max_workers or machine.available_cpus()
+        most = caps.max_workers or backend.max_workers() or machine.available_cpus()
         most_bytes = caps.max_memory_bytes or max(1 << 28, machine.available_memory() // 2)
         program = functools.cache(functools.partial(_pack, self._dataset, self._context))
         settings = functools.partial(
@@ -247,6 +248,12 @@ class AutoPrefetchIterator(StageIterator[T]):
             for pid, report in self._pool.reports().items():
                 self._context.observed.hear(self._dataset, pid, report)
 
+    def describe_workers(self) -> list[str]:
+        """Return where the workers run, if that is not this machine."""
+        workers = [] if self._pool is None else list(self._pool.workers)
+        texts = [(worker.index, worker.connection.handle.describe()) for worker in workers]
+        return [f"Worker {index}: {text}" for index, text in sorted(texts) if text]
+
     def close(self) -> None:
         if self._closed:
             return
@@ -284,8 +291,8 @@ def set_worker_count(iterator: Any, count: int | None) -> None:
         one.set_worker_count(count)
 
 
-def _auto_iterators(iterator: Any) -> Iterator[AutoPrefetchIterator[Any]]:
-    if isinstance(iterator, AutoPrefetchIterator):
+def _auto_iterators(iterator: Any) -> Iterator[Any]:
+    if isinstance(iterator, AutoPrefetchIterator) or getattr(iterator, "is_adaptive", False):
         yield iterator
         return
     inner = getattr(iterator, "_iterator", None)  # A DataLoader's iterator has one.
@@ -313,7 +320,7 @@ def _pack(dataset: IterDataset[Any], context: run.RunContext) -> Program:
 def _open_in_worker(
     dataset: IterDataset[T], context: run.RunContext, number: int, count: int
 ) -> SpanIterator:
-    tracking.set_up_worker(number)
+    set_up_worker(number)
     # Each worker opens the whole pipeline, so that positions are the same everywhere.
     alone = context.but(worker_index=0, worker_count=1)
     with run.entered(alone):
@@ -323,7 +330,9 @@ def _open_in_worker(
         (reader,) = reader._parents
     output = worker_output(iterator, context.observed, dataset)
     kind = FillingSpanIterator if hasattr(output, "next_into") else SpanIterator
-    return kind(output, reader, CountedStates(dataset))
+    # A tracked run has to see each element pass.
+    takes_chunks = context.observed.aims is None and output.takes_back
+    return kind(output, reader, CountedStates(dataset), takes_chunks)
 
 
 def _settings(

@@ -20,18 +20,19 @@ from wholegrain._core.failure import (
     raising_once,
     to_raise_once,
 )
+from wholegrain._core.stack import Empty
 from wholegrain._core.types import Indices, T
 from wholegrain._graph import fusion
 from wholegrain._graph.chunks import for_each, raise_failure, read_after
 from wholegrain._graph.kinds import FunctionTransform
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.timed_dataset import TimedMapDataset
-from wholegrain._observe.clock import Started, timer
-from wholegrain._observe.observed import Observed, is_on
+from wholegrain._observe.clock import Clock, Started, timer
+from wholegrain._observe.observed import Observed
 from wholegrain._observe.times import Times
 from wholegrain._read.waiting import ThreadTimes, voluntary_switches
 
-Read = Callable[[int, int], Sequence[Any]]
+Read = Callable[..., Sequence[Any]]
 
 _ONE_IN = 512
 """One quick chunk in so many is measured, and a few of the first ones."""
@@ -56,17 +57,31 @@ _SAMPLE = 64
 
 def reading(dataset: MapDataset[Any], observed: Observed | None) -> Read:
     """Return a function that reads the elements of a dataset in a range of positions."""
-    if observed is not None and is_on() and not observed.is_watched:
+    if observed is not None and observed.is_on and observed.aims is None:
         return ClockedReader(dataset, observed).read
-    return functools.partial(_read, dataset)
+    is_tracked = isinstance(dataset, TimedMapDataset)
+    return functools.partial(_read_tracked if is_tracked else _read, dataset)
 
 
-def _read(dataset: MapDataset[Any], first: int, last: int) -> Sequence[Any]:
-    """Read a chunk. Only interruptions are raised; other exceptions are recorded in the chunk."""
+def _read_tracked(dataset: MapDataset[Any], first: int, last: int) -> Sequence[Any]:
+    """Read a chunk of a dataset with clocks; its reader counts the time of reading by itself."""
+    with timer.apart(timer.deep):
+        return _read(dataset, first, last)
+
+
+def _read(
+    dataset: MapDataset[Any], first: int, last: int, empty: Empty | None = None
+) -> Sequence[Any]:
+    """Read a chunk. Only interruptions are raised; other exceptions are recorded in the chunk.
+
+    A chunk of one element is read into memory from `empty`, if that is given.
+    """
     try:
         chunk: Sequence[Any]
         if last - first == 1:
-            chunk = [dataset.getitem(first)]
+            chunk = [
+                dataset.getitem(first) if empty is None else dataset.getitem_into(first, empty)
+            ]
         else:
             chunk = dataset.getitems(np.arange(first, last))
     except BaseException as error:
@@ -99,42 +114,45 @@ class ClockedReader:
         self._is_first = True
         self._probes = 0
         self._clocked_after = 0  # Elements until the next measurement.
-        self._not_before = 0.0  # For slow elements; several threads may read.
         self._slow_steps = False
 
-    def read(self, first: int, last: int) -> Sequence[Any]:
-        """Read the elements at positions `first..last - 1`."""
+    def read(self, first: int, last: int, empty: Empty | None = None) -> Sequence[Any]:
+        """Read the elements at positions `first..last - 1`.
+
+        A chunk of one element is read into memory from `empty`, if that is given.
+        """
         if self._is_first:
             self._is_first = False  # Not measured, because it opens files.
         elif self._reads.pending >= self._clocked_after and (
-            not self._not_before or time.perf_counter() >= self._not_before
+            not self._reads.not_before or time.perf_counter() >= self._reads.not_before
         ):
-            return self._read_clocked(first, last)
+            return self._read_clocked(first, last, empty)
         self._reads.pending += last - first
-        return _read(self._dataset, first, last)
+        return _read(self._dataset, first, last, empty)
 
-    def _read_clocked(self, first: int, last: int) -> Sequence[Any]:
+    def _read_clocked(self, first: int, last: int, empty: Empty | None) -> Sequence[Any]:
         if self._clocked is None:
             try:
-                self._clocked = _with_clocks(self._dataset, self._observed)
+                self._clocked = _twin(self._dataset, self._observed)
             except Exception:  # A stage cannot be copied: measure the graph as one stage.
-                self._clocked = _timed(self._dataset, self._observed.place_of(self._dataset))
+                clock = _ChunkClock(self._observed.place_of(self._dataset))
+                self._clocked = TimedMapDataset(self._dataset, clock)
         self._probes += 1
         notes = _Notes(self._slow_steps, self._probes % _SIZES_EVERY == 1, self._probes)
         _current.notes = notes
         start = time.perf_counter()
         try:
-            with timer.apart():
-                chunk = _read(self._clocked, first, last)
+            with timer.apart(deep=True):
+                chunk = _read(self._clocked, first, last, empty)
         finally:
             _current.notes = None
         seconds, count = time.perf_counter() - start, last - first
         most = max((times.elements for _, times in notes.found), default=count)
         is_slow = seconds > most * _SLOW_ELEMENT_S
-        self._not_before = 0.0
+        self._reads.not_before = 0.0
         if is_slow:
             cost = _STAGE_COST_S * (len(notes.found) + 2)
-            self._not_before = start + cost / _MOST_COST
+            self._reads.not_before = start + cost / _MOST_COST
         self._slow_steps = seconds > most * _SLOW_STEP_S
         with self._observed.lock:
             pending, self._reads.pending = self._reads.pending, 0
@@ -146,11 +164,7 @@ class ClockedReader:
     def _note(self, notes: _Notes, factor: float) -> None:
         """Add the measurements, scaled to the elements since the previous measurement."""
         for place, times in notes.found:
-            found = self._observed.stages.setdefault(place, Times())
-            found.own += times.own * factor
-            found.computing += times.computing * factor
-            found.elements += times.elements * factor
-            found.size = times.size or found.size
+            self._observed.stages.setdefault(place, Times()).add(times, factor)
 
 
 class _Notes:
@@ -186,29 +200,38 @@ class _Current(threading.local):
 _current = _Current()
 
 
-def _with_clocks(dataset: MapDataset[Any], observed: Observed) -> MapDataset[Any]:
-    """Return the same graph with a clock around every stage.
+def tracked(dataset: MapDataset[T], observed: Observed) -> MapDataset[T]:
+    """Return a dataset with a clock around every stage if the run is tracked; else as it is."""
+    return dataset if observed.aims is None else _twin(dataset, observed)
 
-    Classes of users are not copied: the time of the stages upstream counts as theirs.
-    """
-    place = observed.place_of(dataset)
-    if isinstance(dataset, FunctionTransform) and _is_ours(dataset):
-        row = [dataset]
-        while isinstance(row[-1].parent, FunctionTransform) and _is_ours(row[-1].parent):
+
+def _twin(dataset: MapDataset[Any], observed: Observed) -> MapDataset[Any]:
+    """Return the same graph with a clock around every stage."""
+    is_tracked = observed.aims is not None
+    if not is_tracked and _is_function(dataset):
+        row: list[Any] = [dataset]
+        while _is_function(row[-1].parent):
             row.append(row[-1].parent)
         places = [observed.place_of(stage) for stage in row]
-        return _ClockedRow(row[::-1], places[::-1], _with_clocks(row[-1].parent, observed))
-    if _is_ours(dataset) and dataset.parents:
-        # A slice that sharding inserted downstream of a stage has the id of that stage, and passes
-        # its elements on.
-        counts = all(observed.place_of(parent) != place for parent in dataset.parents)
-        parents = [_with_clocks(parent, observed) for parent in dataset.parents]
-        return _timed(dataset.with_parents(parents), place, counts)
-    return _timed(dataset, place)
+        return _ClockedRow(row[::-1], places[::-1], _twin(row[-1].parent, observed))
+    clock = _clock_of(dataset, observed)
+    # A tracked run measures each stage. For a sample, the user's classes are not copied: the time
+    # of the stages upstream counts as theirs.
+    if dataset.parents and (is_tracked or _is_ours(dataset)):
+        dataset = dataset.with_parents([_twin(parent, observed) for parent in dataset.parents])
+    return dataset if clock is None else TimedMapDataset(dataset, clock)
 
 
-def _timed(dataset: MapDataset[Any], place: str, counts: bool = True) -> MapDataset[Any]:
-    return TimedMapDataset(dataset, _ChunkClock(place, counts))
+def _clock_of(dataset: MapDataset[Any], observed: Observed) -> Clock | None:
+    if observed.aims is None:
+        return _ChunkClock(observed.place_of(dataset), not observed.ids.passes_on(dataset))
+    from wholegrain._observe.tracked_clock import clock_of_dataset  # Rarely used.
+
+    return clock_of_dataset(observed, dataset)
+
+
+def _is_function(dataset: Any) -> bool:
+    return isinstance(dataset, FunctionTransform) and _is_ours(dataset)
 
 
 def _is_ours(dataset: Any) -> bool:
@@ -274,20 +297,7 @@ class _ClockedRow(MapDataset[T]):
             notes = _Notes(False, False)  # In a thread of the source's own: discarded.
         row = _Row(self._stages, notes.slow_steps)
         begin = ThreadTimes.now()
-        if self._can_be_sampled(elements):
-            start = notes.number * _SAMPLE % (len(elements) - _SAMPLE)
-            parts = slice(0, start), slice(start, start + _SAMPLE), slice(start + _SAMPLE, None)
-            runs = self._unclocked, row.run, self._unclocked
-            results = joined(
-                [
-                    self._run(run, row, elements[part], indices[part])
-                    for run, part in zip(runs, parts, strict=True)
-                ]
-            )
-            made = len(results) - sum([element is None for element in results])
-            row.made = [made] * len(row.made)
-        else:
-            results = self._run(row.run, row, elements, indices)
+        results = self._sampled(row, elements, indices, notes.number)
         whole = ThreadTimes.now().without(begin)
         timer.thread.add(whole)
         share = max(0.0, whole.wall - whole.queued) / max(sum(row.spent), 1e-9)
@@ -306,13 +316,19 @@ class _ClockedRow(MapDataset[T]):
                 times.size = nbytes(row.samples[number])
         return results
 
-    def _can_be_sampled(self, elements: Sequence[Any]) -> bool:
-        """Return whether to measure a sample: the chunk is large and no stage drops elements."""
-        return (
-            len(elements) >= 8 * _SAMPLE
-            and type(elements) in (list, tuple, np.ndarray)
-            and all(stage.kind == fusion.MAP for stage in self._stages)
-        )
+    def _sampled(self, row: _Row, elements: Any, indices: Any, number: int) -> Sequence[Any]:
+        """Call the functions, with the clock for all elements or for a sample of a large chunk."""
+        is_large = len(elements) >= 8 * _SAMPLE and type(elements) in (list, tuple, np.ndarray)
+        if not is_large or any(stage.kind != fusion.MAP for stage in self._stages):
+            return self._run(row.run, row, elements, indices)
+        start = number * _SAMPLE % (len(elements) - _SAMPLE)
+        parts = slice(0, start), slice(start, start + _SAMPLE), slice(start + _SAMPLE, None)
+        runs = self._unclocked, row.run, self._unclocked
+        each = zip(runs, parts, strict=True)
+        results = joined([self._run(run, row, elements[part], indices[part]) for run, part in each])
+        made = len(results) - sum([element is None for element in results])
+        row.made = [made] * len(row.made)
+        return results
 
     def _unclocked(self, results: list[Any], elements: Sequence[Any]) -> None:
         kinds = "".join(stage.kind for stage in self._stages)

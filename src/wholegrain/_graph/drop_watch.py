@@ -2,7 +2,7 @@
 
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from wholegrain._core.log import logger
@@ -64,6 +64,18 @@ class DropWatch:
             count -= left
         self._seen += count
 
+    def see_each(self, chunk: Sequence[Any]) -> tuple[ValueError | None, int]:
+        """Count elements of a chunk until too many are dropped; return the error and the count."""
+        count = 0
+        while count < len(chunk):
+            part = chunk[count : count + self.left_in_window]
+            count += len(part)
+            try:
+                self.see(len(part), sum(element is None for element in part))
+            except ValueError as error:
+                return error, count
+        return None, count
+
     def _judge(self) -> None:
         ratio = self._dropped / self._seen
         seen, self._seen, self._dropped = self._seen, 0, 0
@@ -111,7 +123,7 @@ class DropWatch:
         """Describe which stage drops elements, and what to do."""
         stage = self._stage()
         filters, maps = [str(stage)], []
-        if not hasattr(stage, "transform_chunk") and dataset is not None:
+        if not hasattr(stage, "parent") and dataset is not None:
             # It reads by index: filters and maps upstream drop elements.
             nodes = list(_upstream(dataset.parents[0]))
             filters = [str(node) for node in nodes if getattr(node, "kind", "") == fusion.FILTER]

@@ -59,7 +59,7 @@ def begun(dataset: Any) -> None:
 def _random_stages(dataset: Any) -> list[str] | None:
     """Return the stages that draw random numbers, or None if epochs are already handled."""
     found = []
-    for stage in _stages(dataset):
+    for stage in stages(dataset):
         epochs = getattr(stage, "epochs_inside", 1)
         if epochs is None or epochs > 1:
             return None
@@ -68,7 +68,8 @@ def _random_stages(dataset: Any) -> list[str] | None:
     return list(dict.fromkeys(reversed(found)))
 
 
-def _stages(dataset: Any) -> Iterator[Any]:
+def stages(dataset: Any) -> Iterator[Any]:
+    """Yield a dataset and all those upstream of it."""
     yield dataset
     for parent in getattr(dataset, "parents", ()):
-        yield from _stages(parent)
+        yield from stages(parent)

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+from wholegrain._core.names import kind_of
+
 # The source that reads files with each suffix.
 _ENDINGS = {
     "parquet": "ParquetDataSource",
@@ -25,17 +27,21 @@ _NAME = re.compile(
 )
 
 
+def no_records_error(what: str, source: Any) -> TypeError:
+    """Return the error for an object without `__getitem__`."""
+    return TypeError(
+        f"{what} needs `__len__` and `__getitem__(index)`, but {kind_of(source)} has no"
+        " `__getitem__`. A generator or another iterable can be turned into a list first."
+    )
+
+
 def check_source(source: Any) -> None:
     """Raise if records cannot be read from an object by index."""
     advice = _advice(source)
     if advice is not None:
         raise TypeError(f"`source` got {advice}")
     if not hasattr(source, "__getitem__"):
-        raise TypeError(
-            "A source needs `__len__` and `__getitem__(index)`, but"
-            f" {type(source).__name__} has no `__getitem__`. A generator or another iterable"
-            " can be turned into a list first."
-        )
+        raise no_records_error("A source", source)
 
 
 def _advice(source: Any) -> str | None:
@@ -53,7 +59,7 @@ def _advice(source: Any) -> str | None:
             return f"a {kind}, whose elements have no order. Turn it into a list: `sorted(...)`."
         case Iterator():
             return (
-                f"a {type(source).__name__}, which can only be read once and in order. Turn it into"
+                f"{kind_of(source)}, which can only be read once and in order. Turn it into"
                 " a list, or subclass `IterDataset` to read it in order."
             )
     return _advice_for_library(source)

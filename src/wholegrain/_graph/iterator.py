@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
 from wholegrain._core.errors import add_stage_note, has_stage_note
-from wholegrain._core.names import transform_name
+from wholegrain._core.names import kind_of, transform_name
 from wholegrain._core.types import State, T, T_co
 from wholegrain._graph import hints, nodes, run
 from wholegrain._observe import outline
-from wholegrain._state import workers
+from wholegrain._state import state_dicts, workers
 from wholegrain._state.validate import number_of, part_of
 
 if TYPE_CHECKING:
@@ -49,9 +49,6 @@ class DatasetIterator(abc.ABC, Generic[T_co]):
 
     keeps_time: ClassVar[bool] = False
     """Whether it measures by itself, for reports, how long it waits for its parent."""
-
-    keeps_time_alone: ClassVar[bool] = False
-    """Whether it does so in a run that has no other iterator."""
 
     observed_as: Any = None
     """The dataset under which reports list it."""
@@ -121,6 +118,14 @@ class DatasetIterator(abc.ABC, Generic[T_co]):
     def set_state(self, state: State) -> None:
         """Go to a position that `get_state` returned, in this or another run."""
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position as PyTorch's programs save it: a dict with text in it."""
+        return state_dicts.to_state_dict(self.get_state())
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go to a position that `state_dict` returned, in this or another run."""
+        self.set_state(state_dicts.of_state_dict(state_dict))
+
     def check_state(self, state: State) -> None:
         """Raise if a state cannot belong to this iterator; do not move.
 
@@ -182,6 +187,11 @@ class DatasetIterator(abc.ABC, Generic[T_co]):
             tell_report = getattr(parent, "tell_report", None)
             if tell_report is not None:
                 tell_report()
+
+    def describe_workers(self) -> list[str]:
+        """Describe the workers upstream that a backend has started elsewhere."""
+        describe = [getattr(parent, "describe_workers", list) for parent in self._parents]
+        return [text for one in describe for text in one()]
 
     def catch_up(self) -> None:
         """Add the work since the last measurement to the measurements of the run."""
@@ -304,7 +314,7 @@ class TransformIterator(StageIterator[T]):
         if not isinstance(parent, DatasetIterator):
             raise TypeError(
                 "`__iter__` of an IterDataset has to return a DatasetIterator, with `__next__`,"
-                f" `get_state` and `set_state`, but one returned a {type(parent).__name__}."
+                f" `get_state` and `set_state`, but one returned {kind_of(parent)}."
             )
         super().__init__((parent,))
         self.parent: DatasetIterator[Any] = parent

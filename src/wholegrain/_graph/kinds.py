@@ -18,6 +18,7 @@ from wholegrain._core.failure import (
     to_raise_once,
 )
 from wholegrain._core.names import transform_name
+from wholegrain._core.stack import Empty
 from wholegrain._core.types import IndexT, Indices, NDArray, T
 from wholegrain._core.whole_number import whole_number
 from wholegrain._graph import fusion, run
@@ -102,6 +103,13 @@ class IndexTransform(OneParentMapNode[T]):
 
     def getitem(self, index: int) -> T | None:
         return self.parent.getitem(self.parent_index(index))
+
+    @property
+    def stacks(self) -> bool:  # type: ignore[override]
+        return self.parent.stacks
+
+    def getitem_into(self, index: int, empty: Empty) -> T | None:
+        return self.parent.getitem_into(self.parent_index(index), empty)
 
     def getitems(self, indices: Indices) -> Sequence[T | None]:
         return self.parent.getitems(self.parent_index(indices))
@@ -263,7 +271,7 @@ class IterNode(IterDataset[T]):
         if not run.is_opening():
             return Run(self)
         context = run.current()
-        iterator = self.open() if context.watch is None else context.watch.open(self)
+        iterator = self.open()
         iterator.opened_from = self
         if context.observed.opened(iterator, self):
             return with_clocks(iterator)  # type: ignore[no-any-return]

@@ -12,6 +12,7 @@ from typing import (
     ClassVar,
     Concatenate,
     Generic,
+    Literal,
     ParamSpec,
     Protocol,
     Self,
@@ -21,6 +22,7 @@ from typing import (
 
 import numpy as np
 
+from wholegrain._core.stack import Empty
 from wholegrain._core.types import (
     Filters,
     Indices,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from wholegrain import transforms
     from wholegrain._graph.iter_dataset import IterDataset
     from wholegrain._graph.iterator import DatasetIterator
+    from wholegrain.sharding import ShardOptions
 
 R = TypeVar("R")
 
@@ -150,6 +153,13 @@ class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
     def getitem(self, index: int) -> T_co | None:
         """Read one element. Transformations call this, not `__getitem__`."""
         return self[index]
+
+    stacks = False
+    """Whether `getitem_into` makes use of its memory."""
+
+    def getitem_into(self, index: int, empty: Empty) -> T_co | None:
+        """Read one element; a batch that is stacked here is stacked in memory from `empty`."""
+        return self.getitem(index)
 
     def getitems(self, indices: Indices) -> Sequence[T_co | None]:
         """Read a chunk of elements, in the order of `indices`.
@@ -357,6 +367,22 @@ class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
         if isinstance(sl, builtins.slice):
             return nodes.SliceMapDataset(self, sl)
         return nodes.IndexedMapDataset(self, sl)
+
+    def shard(
+        self,
+        shard_options: ShardOptions,
+        remainder: Literal["drop", "pad", "keep"] = "drop",
+    ) -> MapDataset[Any]:
+        """Take the part of one process: every n-th element, and the same number in all parts.
+
+        Args:
+            shard_options: The part, such as `ShardByJaxProcess()`.
+            remainder: "drop" drops the last elements of an epoch that are too few for all parts,
+                and logs how many. "pad" repeats the last element instead, and adds whether an
+                element is one of the data: under the key "mask" if elements are dicts, else
+                elements are pairs. "keep" gives some parts an element more, as `ds[i::n]` does.
+        """
+        return nodes.shard_dataset(self, shard_options, remainder)
 
     def seed(self, seed: int) -> MapDataset[T_co]:
         """Set the seed that shuffles and random maps downstream derive theirs from."""

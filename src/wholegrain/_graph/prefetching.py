@@ -159,7 +159,7 @@ class MultithreadPrefetchIterDataset(ShardedIterDataset[T]):
     splits_own_time = False
 
     def open_dataset(self, number: int, context: run.RunContext) -> DatasetIterator[T]:
-        iterator = self.shares.open(number, context, context.watch)
+        iterator = self.shares.open(number, context)
         context.observed.ids.add_share(iterator.opened_from, self._parent)
         return iterator
 
@@ -298,6 +298,10 @@ def process_prefetch(
     backend = getattr(options, "backend", None)  # Grain's own options have none.
     if backend is not None:
         resolve(backend)
+    if getattr(options, "lanes", None) is not None:
+        from wholegrain._graph.lanes import lanes_prefetch
+
+        return lanes_prefetch(ds, options, worker_init_fn, sequential_slice)
     if num_workers == "auto":
         from wholegrain._graph.auto_prefetch import Caps, auto_prefetch
 

@@ -90,6 +90,8 @@ class ProcessIterator(DatasetIterator[T]):
             self._program(), initial_state=self._start_state, **self._settings
         )
         remote.waiting = self.waiting
+        if self.keep_report is not None:
+            remote.keep_report = functools.partial(self.keep_report, self._settings["worker_index"])
         if self._state is not None:
             remote.set_state(self._state)
         self._remote = remote
@@ -131,6 +133,11 @@ class ProcessIterator(DatasetIterator[T]):
         """Pass on the last report of the worker."""
         if self._remote is not None and self.keep_report is not None:
             self.keep_report(self._settings["worker_index"], self._remote.report)
+
+    def describe_workers(self) -> list[str]:
+        """Return where the worker runs, if that is not this machine."""
+        text = "" if self._remote is None else self._remote.describe()
+        return [f"Worker {self._settings['worker_index']}: {text}"] if text else []
 
     def close(self) -> None:
         self._closed = True

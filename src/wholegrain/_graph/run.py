@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from wholegrain._graph import tracking
 from wholegrain._observe.observed import Observed
+from wholegrain._observe.tracking import Aims
 from wholegrain.options import DatasetOptions
 
 
@@ -18,7 +18,7 @@ class RunContext:
         options: The options of all stages, merged.
         worker_index: The index of this worker.
         worker_count: The number of workers that the elements are distributed over.
-        watch: Opens the iterators with clocks around them; None unless the run is tracked.
+        aims: What the run is tracked for; None if it is not tracked.
     """
 
     def __init__(
@@ -26,13 +26,14 @@ class RunContext:
         options: DatasetOptions | None = None,
         worker_index: int = 0,
         worker_count: int = 1,
-        watch: tracking.Watch | None = None,
+        aims: Aims | None = None,
     ) -> None:
         self.options = options or DatasetOptions()
         self.worker_index = worker_index
         self.worker_count = worker_count
-        self.watch = watch
-        self.observed = Observed(is_watched=watch is not None)
+        self.lanes_here = 1
+        """How many lanes read at the same time in this process, and share its threads."""
+        self.observed = Observed(aims)
         """The measurements of this run."""
 
     def but(self, **changes: Any) -> "RunContext":

@@ -16,61 +16,35 @@ rest of the chunk; it is put back while they are asked for a position.
 from __future__ import annotations
 
 import copy
+import functools
 import operator
 import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from wholegrain._core.elements import nbytes
 from wholegrain._core.interruption import is_interruption
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import S, State, T
-from wholegrain._graph import epochs, run, tracking
+from wholegrain._graph import anchors, epochs, run, torch_workers, turns
+from wholegrain._graph.anchors import Anchor
 from wholegrain._graph.iterator import DatasetIterator, closed_error
-from wholegrain._graph.timed import with_clocks, without_clocks
+from wholegrain._graph.last_stage import LastStage
+from wholegrain._graph.pace import Pace
+from wholegrain._graph.turns import in_turn, moves_in_turn
+from wholegrain._observe.tracking import aims_of
 from wholegrain.options import DatasetOptions
-
-_REPLAY_S = 10e-3
-"""About how long it may take to compute the elements since the anchor again."""
-
-_ANCHOR_SHARE = 0.005
-"""The share of the run's time that taking anchors may cost."""
-
-_MOST_REPLAYED = 1 << 16
-
-_CHUNK_S = 1e-3
-"""How long computing a chunk may take: user functions run ahead of the consumer by this much."""
-
-_LARGEST_CHUNK = 128
-"""Larger chunks save nothing, and would take long if elements suddenly became slow."""
-
-_CHUNK_BYTES = 1 << 18
-"""How much memory a chunk may take."""
 
 _NONE: Iterator[Any] = iter(())
 
 _TORN = -1
 """The value of `_limit` while the stages are torn."""
 
-
-class _OfLastStage:
-    """An attribute that a run has if its last stage has it.
-
-    `__getattr__` would serve all such names, but slows down every attribute access of the run.
-    """
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        if instance is None:
-            return self
-        instance.mend()
-        return getattr(instance._output, self._name)
+_CLOSED = -2
+"""The value of `_limit` if all stages are closed, and not torn."""
 
 
-class Run(DatasetIterator[T]):
+class Run(LastStage[T]):
     """One run of a pipeline.
 
     Args:
@@ -81,46 +55,43 @@ class Run(DatasetIterator[T]):
 
     def __init__(self, dataset: Any) -> None:
         super().__init__()
+        dataset, number, count = torch_workers.share(dataset)
         self.opened_from = self.observed_as = dataset
         options = run.gather_options(dataset) or DatasetOptions()
-        self._context = run.RunContext(options=options, watch=tracking.begin(dataset, options))
+        self._context = run.RunContext(options, number, count, aims_of(options))
         self.observed = self._context.observed
         self._closed = False
         self._ready: Iterator[T] = _NONE  # The rest of the last chunk.
         self._taken = 0  # The number of elements returned, plus those left in `_ready`.
-        self._at_once = 1  # The size of the next chunk.
-        self._most_at_once = _LARGEST_CHUNK
+        self._pace = Pace()
         self._limit = 1  # When `_taken` reaches this, the next anchor is due.
-        # A state (None for the beginning) and the value of `_taken` at that state.
-        self._anchor: tuple[State | None, int] = (None, 0)
-        self._anchored_at = time.perf_counter()
+        self._anchor = Anchor(None, 0, time.perf_counter())
+        self.in_use = False  # Whether a thread is moving the stages.
         self._use(self._opened())
 
     def _opened(self) -> DatasetIterator[T]:
         """Return new stages that start at the first element."""
         try:
-            with run.entered(self._context) as context:
-                dataset, watch = self.opened_from, context.watch
-                output = dataset.open() if watch is None else watch.open(dataset)
+            with run.entered(self._context):
+                output: DatasetIterator[T] = self.opened_from.open()
         except BaseException:
             run.leave()  # An interruption may have kept `entered` from doing this.
             raise
-        output.opened_from = dataset
+        output.opened_from = self.opened_from
         return output
 
     def _use(self, output: DatasetIterator[T]) -> None:
         self._output = output
         self._parents = (output,)
+        is_tracked = self.observed.aims is not None
         # A tracked run has to see each element pass, so it takes no chunks.
-        self._takes_chunks = self._context.watch is None and output.takes_back
+        self._takes_chunks = not is_tracked
         self.observed.be_output(self, output, self.opened_from)
+        if is_tracked:
+            from wholegrain._graph.tracked_output import tracked  # Rarely used.
 
-    def link(self, change: Callable[[Any], Any]) -> None:
-        self._output = change(self._output)
-
-    def set_clocks(self, on: bool) -> None:
-        """Add clocks around all stages, or remove them."""
-        self.link(with_clocks if on else without_clocks)
+            self._output = tracked(output)
+            self._parents = (self._output,)
 
     @property
     def handed_out(self) -> int:
@@ -129,55 +100,62 @@ class Run(DatasetIterator[T]):
 
     # Elements.
 
+    @turns.takes_turn
     def __next__(self) -> T:
         # On one line, so that neither a signal handler nor a tracer can run in between.
         for element in self._ready: return element  # fmt: skip  # noqa: E701
+        while self.in_use:
+            if turns.await_turn(self):
+                raise turns.already_executing_error()
+        self.in_use = True
+        # Another thread may have taken a chunk meanwhile.
+        for element in self._ready: self.in_use = False; return element  # fmt: skip  # noqa: E701, E702
         count = self._taken
         try:
+            if self._takes_chunks and self._output.takes_back:
+                return self._next_of_chunk(count)
             if count >= self._limit:
                 self._settle()
-            if not self._takes_chunks:
-                element = self._output.__next__()
-                self._taken = count + 1
-                return element
-            return self._next_of_chunk(count)
+            element = self._output.__next__()
+            self._taken, self.in_use = count + 1, False
+            return element
         except StopIteration:
             if self._closed:
-                raise closed_error() from None  # Another thread has closed it meanwhile.
+                self._limit, self.in_use = _TORN, False
+                raise closed_error() from None
             self.observed.anchored(time.perf_counter())  # What follows is not the loop's time.
+            self.in_use = False
             raise
         except BaseException as error:
             # Torn until it is handled: an interruption in here must not replace and lose an error.
             limit = self._limit
             self._taken, self._ready, self._limit = count, _NONE, _TORN
+            anchor = self._anchor
             if is_interruption(error):
                 run.leave()
                 limit = _TORN
             elif self._closed:
-                self._limit = limit
+                self._limit, self.in_use = (limit if limit == _CLOSED else _TORN), False
                 raise closed_error() from None
+            elif limit != _TORN:
+                anchor, limit = self._new_anchor()
             keep_user_frames(error)
-            self._limit = min(limit, 0)  # The position after a failure is an anchor.
-            raise
+            # On one line, because the error will not be raised again after this anchor.
+            self._anchor, self._limit, self.in_use = anchor, limit, False; raise  # fmt: skip  # noqa: E702
 
     def _next_of_chunk(self, count: int) -> T:
         """Take the next chunk, and return its first element."""
-        at_once = self._at_once
-        began = time.perf_counter()
-        elements = self._output.take(at_once)
-        seconds = time.perf_counter() - began
+        if count >= self._limit:
+            self._settle()
+        elements = self._pace.take(self._output, self._pace.count)
         if not elements:
             raise StopIteration
-        if seconds > _CHUNK_S:
-            self._at_once = max(1, int(len(elements) * _CHUNK_S / seconds))
-        elif at_once < self._most_at_once and seconds < _CHUNK_S / 4:
-            if 4 * at_once * nbytes(elements[0]) > _CHUNK_BYTES:
-                self._most_at_once = at_once
-            else:
-                self._at_once = min(4 * at_once, self._most_at_once)
         ready = iter(elements)
         element = next(ready)
         self._taken, self._ready = count + len(elements), ready
+        if self._closed:  # By another thread, which could not know of this chunk.
+            self._retract()
+        self.in_use = False
         return element
 
     def _settle(self) -> None:
@@ -187,11 +165,11 @@ class Run(DatasetIterator[T]):
         if self._limit == _TORN:
             self._reopen()
         else:
-            self._take_anchor()
+            self._anchor, self._limit = self._new_anchor()
 
-    def _take_anchor(self) -> None:
-        """Save the state of the stages, and choose when to do so again."""
-        if self._anchor[0] is None:  # The run started at the first element of the dataset.
+    def _new_anchor(self) -> tuple[Anchor, int]:
+        """Return the position of the stages, and the value of `_taken` to do so again at."""
+        if self._anchor.state is None:  # The run started at the first element of the dataset.
             epochs.begun(self.opened_from)
         began = time.perf_counter()
         try:
@@ -199,32 +177,34 @@ class Run(DatasetIterator[T]):
         except Exception as error:
             if is_interruption(error):
                 raise
-            self._limit = sys.maxsize  # A user's iterator without states cannot be anchored.
-            return
+            return self._anchor, sys.maxsize  # A user's iterator without states.
+        if self._closed:  # By another thread: nobody knows where the stages stand.
+            return self._anchor, _TORN
         now = time.perf_counter()
-        interval = max(_REPLAY_S, (now - began) / _ANCHOR_SHARE)
-        elapsed = max(now - self._anchored_at, 1e-9)
-        since = max(1, self._taken - self._anchor[1])
-        step = max(1, min(_MOST_REPLAYED, 2 * since, int(since * interval / elapsed)))
-        self._anchor, self._anchored_at = (state, self._taken), now
-        self._limit = self._taken + step
+        steps = self._anchor.steps_to_next(self._taken, began, now)
         self.observed.anchored(now)
+        return Anchor(state, self._taken, now), self._taken + steps
 
     # After an interruption.
+
+    def note_abandoned(self) -> None:
+        """Called if a method was interrupted where it could not recover."""
+        self._retract()
 
     def _reopen(self) -> None:
         """Replace torn stages by new ones at the consumer's position."""
         self._drop_stages()
         output = self._opened()
-        state, count = self._anchor
+        state, count, _ = self._anchor
         if state is not None:
             output.set_state(copy.deepcopy(state))
-        while count < self._taken and _moves_past_element(output):
+        while count < self._taken and anchors.moves_past_element(output):
             count += 1
         self._use(output)
         self._limit = self._taken
         if self._closed:
             output.close()
+            self._limit = _CLOSED
 
     def _drop_stages(self) -> None:
         """Close torn stages, so that they release their resources."""
@@ -236,13 +216,47 @@ class Run(DatasetIterator[T]):
 
     # The position.
 
+    @turns.takes_turn
     def get_state(self) -> State:
-        if self._limit == _TORN:
-            state, count = self._anchor
-            if state is not None and count == self._taken:
-                return copy.deepcopy(state)
-            self._reopen()
-        return self._where_it_stands(self._output.get_state)
+        is_inside = False  # Like `in_turn`, but faster.
+        while self.in_use and not is_inside:
+            is_inside = turns.await_turn(self)
+        if is_inside:
+            return self._state_inside()
+        self.in_use = True
+        try:
+            if self._limit == _TORN:
+                state, count, _ = self._anchor
+                if state is not None and count == self._taken:
+                    return copy.deepcopy(state)
+                self._reopen()
+            return self._where_it_stands(self._output.get_state)
+        except BaseException as error:
+            if is_interruption(error):
+                self._retract()
+                run.leave()
+            raise
+        finally:
+            self.in_use = is_inside
+
+    def _state_inside(self) -> State:
+        """Return the state in a signal handler, while this thread is moving the stages.
+
+        They may stand anywhere, so the state is that of other stages.
+        """
+        state, count, _ = self._anchor
+        wanted = self._taken - operator.length_hint(self._ready)
+        if state is not None and count == wanted:
+            return copy.deepcopy(state)
+        output = self._opened()
+        try:
+            if state is not None:
+                output.set_state(copy.deepcopy(state))
+            while count < wanted and anchors.moves_past_element(output):
+                count += 1
+            return output.get_state()
+        finally:
+            output.close()
 
     def _where_it_stands(self, ask: Callable[[], S]) -> S:
         """Ask the stages for a position, as of the element that the consumer gets next."""
@@ -250,7 +264,8 @@ class Run(DatasetIterator[T]):
         if not rest:
             return ask()
         taken, ready, limit = self._taken, self._ready, self._limit
-        self._put_back(rest)
+        self._taken, self._ready, self._limit = taken - rest, _NONE, _TORN
+        self._output.put_back(rest)
         is_interrupted = False
         try:
             return ask()
@@ -262,60 +277,122 @@ class Run(DatasetIterator[T]):
                 self._output.pass_over(rest)
                 self._taken, self._ready, self._limit = taken, ready, limit
 
-    def _put_back(self, count: int) -> None:
-        """Move the stages back to the consumer's position. They count as torn until they moved."""
-        self._taken, self._ready, self._limit = self._taken - count, _NONE, _TORN
-        if count:
-            self._output.put_back(count)
+    def _retract(self) -> int:
+        """Take the elements back that the consumer has not got; return how many.
 
+        The stages count as torn until they were moved back, too.
+        """
+        ready = self._ready
+        rest = operator.length_hint(ready)
+        self._taken, self._ready, self._limit = self._taken - rest, _NONE, _TORN
+        late = rest - len([*ready])  # Another thread got these at the last moment.
+        self._taken += late
+        return rest - late
+
+    @moves_in_turn
     def set_state(self, state: State) -> None:
         self.mend()
-        if operator.length_hint(self._ready):
-            # A state that is refused leaves the chunk as it is: its functions must not run again.
-            self._output.check_state(state)
-        self._move(lambda: self._output.set_state(state), lambda: copy.deepcopy(state))
+        if self._taken and anchors.may_fail_to_move(self.opened_from):
+            self._replace_stages(state)
+        else:
+            if operator.length_hint(self._ready):
+                # If the state is refused, the chunk stays: its functions must not run again.
+                self._output.check_state(state)
+            self._move(lambda: self._output.set_state(state), lambda: copy.deepcopy(state))
 
+    def _replace_stages(self, state: State) -> None:
+        """Go to a state with new stages, so that the present ones keep their elements if it fails.
+
+        Otherwise they would have to read those elements again.
+        """
+        if self._closed:
+            raise closed_error()
+        output = self._opened()
+        try:
+            output.set_state(state)
+        except BaseException:
+            output.close()
+            raise
+        self._retract()
+        self._drop_stages()
+        self._use(output)
+        anchor = Anchor(copy.deepcopy(state), self._taken, time.perf_counter())
+        self._anchor, self._limit, self.in_use = anchor, self._taken + 1, False
+
+    @in_turn
     def check_state(self, state: State) -> None:
         self.mend()
         self._output.check_state(state)
 
+    @in_turn
     def _get_next_index(self) -> int:
         self.mend()
         return self._where_it_stands(self._output._get_next_index)
 
+    @moves_in_turn
     def _set_next_index(self, index: int) -> None:
         self.mend()
-        self._move(lambda: self._output._set_next_index(index), self._output.get_state)
+        self._move(
+            lambda: self._output._set_next_index(index), self._output.get_state, may_tear=True
+        )
 
     def mend(self) -> None:
         """Replace the stages if they are torn, so that they can be asked."""
         if self._limit == _TORN:
             self._reopen()
 
-    def note_moved(self) -> None:
-        """Take a new anchor, after a stage was moved without the run."""
-        self._taken, self._ready = self._taken - operator.length_hint(self._ready), _NONE
-        self._take_anchor()
+    @in_turn
+    def ask(self, question: Callable[[], S]) -> S:
+        """Ask a stage for its position, as of the element that the consumer gets next."""
+        return self._where_it_stands(question)
 
-    def _move(self, move: Callable[[], None], anchor: Callable[[], State]) -> None:
-        """Move the stages. If the move fails or is interrupted, the run keeps its position."""
+    @in_turn
+    def move_stage(self, move: Callable[[], None]) -> None:
+        """Move one of the stages. Those downstream drop what they have taken from it."""
+        if rest := self._retract():
+            self._output.put_back(rest)
+        move()
+        self._output.set_state(self._output.get_state())
+        self._anchor, self._limit = self._new_anchor()
+
+    @property
+    def get_shard_states(self) -> Callable[[], Any]:
+        """Returns the state of each interleaved dataset; only if the last stage has it."""
+        self.mend()
+        output: Any = self._output
+        return functools.partial(self.ask, output.get_shard_states)
+
+    def _move(
+        self, move: Callable[[], None], anchor: Callable[[], State], may_tear: bool = False
+    ) -> None:
+        """Move the stages. If the move fails or is interrupted, the run keeps its position.
+
+        Args:
+            move: Moves them.
+            anchor: Returns their state afterwards.
+            may_tear: Whether stages may have moved if `move` fails.
+        """
         if self._closed:
             raise closed_error()
         limit = self._limit
         try:
-            self._put_back(operator.length_hint(self._ready))
+            if rest := self._retract():
+                self._output.put_back(rest)
             move()
-            self._anchored_at = time.perf_counter()
-            self._anchor, self._limit = (anchor(), self._taken), self._taken + 1
+            new = Anchor(anchor(), self._taken, time.perf_counter())
+            self._anchor, self._limit, self.in_use = new, self._taken + 1, False
         except BaseException as error:
             if is_interruption(error):
                 run.leave()
+            elif may_tear:
+                self._limit = _TORN
             else:
                 self._limit = limit  # A failed `set_state` has moved no stage.
             raise
 
     # Other methods.
 
+    @in_turn
     def start_prefetch(self) -> None:
         if self._closed:
             raise closed_error()
@@ -329,31 +406,24 @@ class Run(DatasetIterator[T]):
             raise
 
     def close(self) -> None:
-        self._closed = True
-        # Until all stages are closed, treat them as torn.
+        self._closed = True  # First, because `next` in another thread looks at this last.
+        user = None
+        while self.in_use and user is None:
+            user = turns.user_of(self)
+        if user is None:
+            self.in_use = True
         limit = self._limit
-        self._put_back(operator.length_hint(self._ready))
-        self._output.close()
-        self._limit = limit
+        rest = self._retract()
+        if user is None:
+            if rest:
+                self._output.put_back(rest)
+            self._output.close()
+            self._limit, self.in_use = (_TORN if limit == _TORN else _CLOSED), False
+        else:
+            # Wakes up `next`. The stages stay torn: nobody knows how far it has moved them.
+            self._output.close()
 
-    @property
-    def reads_ahead(self) -> bool:
-        return self._output.reads_ahead
-
-    @property
-    def is_within_chunk(self) -> bool:  # type: ignore[override]
-        return self._output.is_within_chunk
-
-    @property
-    def moves_at_end(self) -> bool:
-        return self._output.moves_at_end
-
-    # Attributes of the last stage, if it has them.
-    worker_count = _OfLastStage()
-    set_worker_count = _OfLastStage()
-    get_packed_batch_size_bytes = _OfLastStage()
-    get_shard_states = _OfLastStage()
-
+    @moves_in_turn
     def set_shard_states(self, shard_states: Any) -> None:
         """Go to the position at which each of the interleaved datasets has the given state."""
         self.mend()
@@ -361,32 +431,11 @@ class Run(DatasetIterator[T]):
         self._move(lambda: output.set_shard_states(shard_states), output.get_state)
 
     def report(self) -> Any:
+        if self.in_use and turns.user_of(self) is not None:
+            return self._output.report()  # It must not wait for `next` in another thread.
+        return self._report()  # Elements that the consumer has not got yet are not counted.
+
+    @in_turn
+    def _report(self) -> Any:
         self.mend()
-        # Elements that the consumer has not got yet are not counted.
         return self._where_it_stands(self._output.report)
-
-    def get_report(self) -> Any:
-        return self._output.get_report()
-
-    def catch_up(self) -> None:
-        self._output.catch_up()
-
-    def progress(self) -> Any:
-        return self._output.progress()
-
-    def __str__(self) -> str:
-        return str(self._output)
-
-
-def _moves_past_element(output: DatasetIterator[Any]) -> bool:
-    """Read an element again that was returned before; return False if there is none."""
-    while True:
-        try:
-            next(output)
-        except StopIteration:
-            return False
-        except Exception as error:
-            if is_interruption(error):
-                raise
-            continue  # The same error was raised before the interruption, too.
-        return True

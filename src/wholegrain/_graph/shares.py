@@ -6,12 +6,13 @@ import copy
 from typing import Any, Generic
 
 from wholegrain._core.types import T
-from wholegrain._graph import nodes, run, tracking
+from wholegrain._graph import nodes, run
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.nodes.slice import SliceMapDataset
 from wholegrain._graph.timed import worker_output
+from wholegrain._observe.tracking import set_up_worker
 
 
 class Shares(Generic[T]):
@@ -28,11 +29,9 @@ class Shares(Generic[T]):
         self._count = count
         self._sequential = sequential
 
-    def open(
-        self, number: int, context: run.RunContext, watch: tracking.Watch | None = None
-    ) -> DatasetIterator[T]:
+    def open(self, number: int, context: run.RunContext) -> DatasetIterator[T]:
         """Open an iterator over one share in this process."""
-        with run.entered(context.but(worker_index=number, worker_count=self._count, watch=watch)):
+        with run.entered(context.but(worker_index=number, worker_count=self._count)):
             share = shard(self.parents[0], number, self._count, self._sequential)
             return share.__iter__()
 
@@ -40,11 +39,13 @@ class Shares(Generic[T]):
         self, context: run.RunContext, number: int, count: int
     ) -> DatasetIterator[T]:
         """Open an iterator over one share in a worker process."""
-        tracking.set_up_worker(number)
-        iterator = self.open(number, context, context.watch)
+        set_up_worker(number)
+        iterator = self.open(number, context)
         # Reports show the output of this iterator as the stage that has workers.
         output = worker_output(iterator, context.observed, self)
         context.observed.ids.add_share(iterator.opened_from, self.parents[0])
+        # A tracked run has to see each element pass.
+        output.takes_chunks = context.observed.aims is None and output.takes_back
         return output
 
 
@@ -62,6 +63,11 @@ def shard(dataset: IterDataset[Any], index: int, count: int, sequential: bool) -
         return dataset
     share: IterDataset[Any] = _shard(dataset, index, count, sequential)
     return share
+
+
+def share_of(dataset: IterDataset[Any], index: int, count: int) -> IterDataset[Any]:
+    """Return share `index` of `count`, as the workers of `mp_prefetch` read them."""
+    return shard(dataset, index, count, sequential=False)
 
 
 def _shard(dataset: Any, index: int, count: int, sequential: bool) -> Any:

@@ -13,7 +13,11 @@ from wholegrain._core.elements import nbytes
 from wholegrain._core.types import State, T
 from wholegrain._graph.clocked import reading
 from wholegrain._graph.iterator import DatasetIterator, go_to_state_of
-from wholegrain._graph.nodes.read_ahead import PrefetchDatasetIterator, PrefetchIterDataset
+from wholegrain._graph.nodes.read_ahead import (
+    PrefetchDatasetIterator,
+    PrefetchIterDataset,
+    StackingPrefetchIterator,
+)
 from wholegrain._read.read_ahead import Read, ReadAhead
 from wholegrain._read.read_spans import ReadSpans
 from wholegrain._state.counting import CountedStates, read_until
@@ -26,7 +30,8 @@ class SpanReadIterDataset(PrefetchIterDataset[T]):
     """Reads spans of a MapDataset ahead, and nothing between them."""
 
     def open(self) -> DatasetIterator[T]:
-        return SpanReadIterator(self._parent, self._read_options, self._allow_nones)
+        kind = StackingSpanReadIterator if self._parent.stacks else SpanReadIterator
+        return kind(self._parent, self._read_options, self._allow_nones)
 
 
 class SpanReadIterator(PrefetchDatasetIterator[T]):
@@ -81,11 +86,11 @@ class SpanReadIterator(PrefetchDatasetIterator[T]):
 
     def _next_chunk(self) -> None:
         super()._next_chunk()
-        self.has_missed = self.has_missed or self._sparse_chunk is not None
+        self.has_missed = self.has_missed or self._sparse is not None
 
     def _new_reader(self, start: int) -> Any:
         options = self._read_options
-        buffer_bytes = self._buffer_bytes
+        buffer_bytes = self.buffer_bytes
 
         def read_ahead(read: Read, first: int, last: int) -> ReadAhead[T]:
             return ReadAhead(
@@ -107,6 +112,10 @@ class SpanReadIterator(PrefetchDatasetIterator[T]):
         return reader
 
 
+class StackingSpanReadIterator(SpanReadIterator[T], StackingPrefetchIterator[T]):
+    """A SpanReadIterator over batches, which can be stacked in the consumer's memory."""
+
+
 class SpanOver(Exception):
     """Signals to the main process that positions no longer follow from the number of elements."""
 
@@ -118,6 +127,7 @@ class SpanIterator:
         iterator: The iterator of the whole pipeline.
         reader: The most upstream iterator, which reads the MapDataset.
         states: Computes states from numbers of elements.
+        takes_chunks: Whether the worker may call `take` with more than 1.
     """
 
     def __init__(
@@ -125,7 +135,9 @@ class SpanIterator:
         iterator: DatasetIterator[Any],
         reader: SpanReadIterator[Any],
         states: CountedStates,
+        takes_chunks: bool = False,
     ) -> None:
+        self.takes_chunks = takes_chunks
         self._iterator = iterator
         self._reader = reader
         self._states = states
@@ -137,9 +149,35 @@ class SpanIterator:
         self._is_astray = False  # Whether the state no longer follows from the count.
         self._is_over = False
         self._report_at = 0.0
+        self.reports_each_message = getattr(iterator, "reports_each_message", False)
 
     def __next__(self) -> Any:
         return self._make(self._iterator.__next__)
+
+    def take(self, count: int) -> list[Any]:
+        """Return up to `count` of the next elements."""
+        count = min(count, self._count - self._made)
+        if count < 2:
+            return [next(self)]
+        elements: list[Any] = self._make(functools.partial(self._take, count))
+        self._made += len(elements) - 1
+        return elements
+
+    def _take(self, count: int) -> list[Any]:
+        elements = self._iterator.take(count)
+        if not elements:
+            raise StopIteration
+        return elements
+
+    def put_back(self, count: int) -> None:
+        """Undo the end of the last `take`."""
+        self._made -= count
+        self._iterator.put_back(count)
+
+    def pass_over(self, count: int) -> None:
+        """Move over elements that were put back."""
+        self._made += count
+        self._iterator.pass_over(count)
 
     def _make(self, make: Any) -> Any:
         if self._made >= self._count and not self._is_last:
@@ -180,7 +218,7 @@ class SpanIterator:
         The worker calls this after each span, which takes only some milliseconds.
         """
         now = time.perf_counter()
-        if now < self._report_at:
+        if now < self._report_at and not self.reports_each_message:
             return None
         self._report_at = now + _REPORT_EVERY_S
         return self._iterator.get_report()

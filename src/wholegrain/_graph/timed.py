@@ -6,12 +6,13 @@ iterator and the iterator it reads from, and `without_clocks` removes them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from wholegrain._core.types import State, T
 from wholegrain._graph.iterator import ClosedIterator, DatasetIterator
-from wholegrain._observe.clock import Clock
+from wholegrain._observe.clock import Clock, timed_call, timed_read
 from wholegrain._observe.stage_clock import StageClock
 
 
@@ -92,27 +93,19 @@ class TimedIterator(ForwardingIterator[T]):
     def __init__(self, iterator: DatasetIterator[T], clock: Clock) -> None:
         super().__init__(iterator)
         self._clock = clock
+        self.opened_from = iterator.opened_from
+        self.observed, self.observed_as = iterator.observed, iterator.observed_as
 
     def __next__(self) -> T:
-        return self._timed(self._iterator.__next__)  # type: ignore[no-any-return]
+        return timed_call(self._clock, self._iterator.__next__)  # type: ignore[no-any-return]
 
-    def _timed(self, step: Callable[..., Any], *args: Any) -> Any:
-        elements: list[T] = []
-        started = self._clock.start()
-        try:
-            elements.append(step(*args))
-        finally:
-            self._clock.stop(started, elements)
-        return elements[0]
+    @property
+    def next_into(self) -> Callable[[Any], T]:
+        """Returns the next element, in memory from its argument; only if the iterator has it."""
+        return functools.partial(timed_call, self._clock, self._iterator.next_into)  # type: ignore[attr-defined]
 
     def take(self, count: int) -> list[T]:
-        elements: list[T] = []
-        started = self._clock.start()
-        try:
-            elements = self._iterator.take(count)
-        finally:
-            self._clock.stop(started, elements)
-        return elements
+        return timed_read(self._clock, self._iterator.take, count)  # type: ignore[no-any-return]
 
     def put_back(self, count: int) -> None:
         self._iterator.put_back(count)
@@ -123,30 +116,26 @@ class TimedIterator(ForwardingIterator[T]):
         self._clock.take_back(-count)
 
 
-class TimedFillingIterator(TimedIterator[T]):
-    """A `TimedIterator` around an iterator that has `next_into`."""
-
-    def next_into(self, empty: Any) -> Any:
-        """Return the next element, in memory from `empty` if possible."""
-        return self._timed(self._iterator.next_into, empty)  # type: ignore[attr-defined]
-
-
-def timed_iterator(iterator: DatasetIterator[T], clock: Clock) -> DatasetIterator[T]:
-    """Return `iterator` with a clock around it."""
-    kind = TimedFillingIterator if hasattr(iterator, "next_into") else TimedIterator
-    return kind(iterator, clock)
-
-
 def with_clocks(iterator: Any) -> Any:
     """Return `iterator` with clocks around it and around all iterators upstream."""
-    if not isinstance(iterator, DatasetIterator) or isinstance(
-        iterator, (TimedIterator, ClosedIterator)
-    ):
+    if not isinstance(iterator, DatasetIterator) or isinstance(iterator, ClosedIterator):
+        return iterator
+    if isinstance(iterator, TimedIterator):
+        iterator._iterator.link(with_clocks)  # It may have opened other iterators meanwhile.
         return iterator
     iterator.link(with_clocks)
-    if iterator.keeps_time or iterator.observed is None:
-        return iterator
-    return timed_iterator(iterator, StageClock(iterator.observed, iterator.observed_as))
+    clock = None if iterator.observed is None else _clock_of(iterator)
+    return iterator if clock is None else TimedIterator(iterator, clock)
+
+
+def _clock_of(iterator: DatasetIterator[Any]) -> Clock | None:
+    """Return a new clock for an iterator; None if it needs none."""
+    observed = iterator.observed
+    if observed.aims is None:
+        return None if iterator.keeps_time else StageClock(observed, iterator.observed_as)
+    from wholegrain._observe.tracked_clock import clock_of_iterator  # Rarely used.
+
+    return clock_of_iterator(observed, iterator)
 
 
 def without_clocks(iterator: Any) -> Any:
@@ -163,30 +152,45 @@ class OutputIterator(ForwardingIterator[T]):
 
     handed_out = 0
 
+    takes_chunks = False
+    """Whether the worker may call `take` with more than 1."""
+
+    reports_each_message = False
+    """Whether the worker sends a report with each message, so that reports are current."""
+
     def __next__(self) -> T:
-        element = next(self._iterator)
+        return self._hand_out(self._iterator.__next__)
+
+    @property
+    def next_into(self) -> Callable[[Any], T]:
+        """Returns the next element, in memory from its argument; only if the iterator has it."""
+        return functools.partial(self._hand_out, self._iterator.next_into)  # type: ignore[attr-defined]
+
+    def _hand_out(self, step: Callable[..., T], *args: Any) -> T:
+        element = step(*args)
         self.handed_out += 1
         return element
+
+    def take(self, count: int) -> list[T]:
+        elements = self._iterator.take(count)
+        self.handed_out += len(elements)
+        return elements
 
     def set_clocks(self, on: bool) -> None:
         """Put clocks around all stages, or remove them."""
         self.link(with_clocks if on else without_clocks)
 
 
-class FillingOutputIterator(OutputIterator[T]):
-    """An `OutputIterator` whose last stage has `next_into`."""
-
-    def next_into(self, empty: Any) -> Any:
-        """Return the next element, in memory from `empty` if possible."""
-        element = self._iterator.next_into(empty)  # type: ignore[attr-defined]
-        self.handed_out += 1
-        return element
-
-
 def worker_output(iterator: DatasetIterator[T], observed: Any, dataset: Any) -> OutputIterator[T]:
     """Return the output of a worker, and register it as the output of the run."""
-    kind = FillingOutputIterator if hasattr(iterator, "next_into") else OutputIterator
-    output = kind(iterator)
+    output = OutputIterator(iterator)
     output.opened_from = iterator.opened_from
     observed.be_output(output, iterator, dataset)
+    observed.ids.ahead |= {"", "0"}  # The consumer of its elements is a stage with workers.
+    if observed.aims is not None:
+        output.reports_each_message = True
+        if observed.aims.profile_workers:
+            from wholegrain._observe import profiler
+
+            profiler.serve()
     return output

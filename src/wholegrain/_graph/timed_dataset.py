@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from wholegrain._core.stack import Empty
 from wholegrain._core.types import Indices, NDArray, T
 from wholegrain._graph.kinds import MapNode
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._observe.clock import Clock
+from wholegrain._observe.clock import Clock, timed_call, timed_read
 
 
 class TimedMapDataset(MapNode[T]):
@@ -24,34 +25,21 @@ class TimedMapDataset(MapNode[T]):
     def __len__(self) -> int:
         return len(self._timed)
 
-    # The argument is not named `index`: notes on errors find the stage by an argument of that name.
-
     def getitem(self, at: int) -> T | None:
-        elements: list[T | None] = []
-        started = self._clock.start()
-        try:
-            elements.append(self._timed.getitem(at))
-        finally:
-            self._clock.stop(started, elements)
-        return elements[0]
+        return timed_call(self._clock, self._timed.getitem, at)  # type: ignore[no-any-return]
+
+    @property
+    def stacks(self) -> bool:  # type: ignore[override]
+        return self._timed.stacks
+
+    def getitem_into(self, at: int, empty: Empty) -> T | None:
+        return timed_call(self._clock, self._timed.getitem_into, at, empty)  # type: ignore[no-any-return]
 
     def getitems(self, indices: Indices) -> Sequence[T | None]:
-        elements: Sequence[T | None] = ()
-        started = self._clock.start()
-        try:
-            elements = self._timed.getitems(indices)
-        finally:
-            self._clock.stop(started, elements)
-        return elements
+        return timed_read(self._clock, self._timed.getitems, indices)  # type: ignore[no-any-return]
 
     def gather(self, indices: Indices) -> NDArray[Any] | None:
-        rows: Any = None
-        started = self._clock.start()
-        try:
-            rows = self._timed.gather(indices)
-        finally:
-            self._clock.stop(started, () if rows is None else rows)
-        return rows  # type: ignore[no-any-return]
+        return timed_read(self._clock, self._timed.gather, indices)  # type: ignore[no-any-return]
 
     @property
     def sparse(self) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import warnings
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from wholegrain import transforms
 from wholegrain._core.whole_number import whole_count
+from wholegrain._graph.given_sources import no_records_error
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.nodes.batch import check_batch_size
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
@@ -88,6 +90,8 @@ class DataLoader:
         _check_operations(self._operations)
         _warn_if_longer(sampler, data_source)
         self._dataset = self._pipeline()
+        self._latest: weakref.ref[DataLoaderIterator] | None = None
+        self._loaded: dict[str, Any] | None = None
 
     @property
     def multiprocessing_options(self) -> MultiprocessingOptions:
@@ -134,16 +138,39 @@ class DataLoader:
 
     def __iter__(self) -> DataLoaderIterator:
         _check_random_maps(self._operations, self._sampler)
-        return DataLoaderIterator(self, None)
+        iterator = DataLoaderIterator(self, None)
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            iterator.load_state_dict(loaded)
+        self._latest = weakref.ref(iterator)
+        return iterator
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position of the latest `iter(loader)`, as PyTorch's programs save it."""
+        if self._loaded is not None:
+            return self._loaded
+        if self._latest is None:
+            return DataLoaderIterator(self, None).state_dict()
+        latest = self._latest()
+        if latest is None:
+            raise RuntimeError(
+                "The iterator whose position `state_dict` returns does not exist anymore. Call it"
+                " in the loop, or keep the iterator: `it = iter(loader)`, then `it.state_dict()`."
+            )
+        return latest.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Let the next `iter(loader)` start at a position that `state_dict` returned."""
+        DataLoaderIterator(self, None).check_state_dict(state_dict)
+        self._loaded = dict(state_dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_latest": None}  # An iterator belongs to its process.
 
 
 def _check_kinds(source: Any, sampler: Any, operations: Any, read_options: Any) -> None:
     if not hasattr(source, "__getitem__"):
-        raise TypeError(
-            "`data_source` needs `__len__` and `__getitem__(index)`, but"
-            f" {type(source).__name__} has no `__getitem__`. A generator or another iterable can"
-            " be turned into a list first."
-        )
+        raise no_records_error("`data_source`", source)
     if not hasattr(sampler, "__getitem__"):
         raise TypeError(
             "`sampler` has to define the order of the records, as"

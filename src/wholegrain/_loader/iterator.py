@@ -10,7 +10,7 @@ from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph.auto_prefetch import set_worker_count
 from wholegrain._loader import naming
-from wholegrain._state import files
+from wholegrain._state import files, state_dicts
 from wholegrain._state.validate import (
     WrongStateError,
     check_mapping,
@@ -112,6 +112,18 @@ class DataLoaderIterator:
         decoded = _decoded(state)
         self._validate(decoded)
         self._go_to(decoded)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position as PyTorch's programs save it: a dict with text in it."""
+        return state_dicts.to_state_dict(self._state_text())
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go to a position that `state_dict` returned, in this or another run."""
+        self.set_state(state_dicts.of_state_dict(state_dict))
+
+    def check_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Raise unless `state_dict` belongs to this loader; do not move."""
+        self._validate(_decoded(state_dicts.of_state_dict(state_dict)))
 
     def _state_text(self) -> str:
         state = self._iterator.get_state()

@@ -7,6 +7,7 @@ from wholegrain import transforms
 from wholegrain._core.names import transform_name
 from wholegrain._core.stack import Empty
 from wholegrain._core.types import State
+from wholegrain._graph import fusion
 from wholegrain._graph.element_iterator import ElementIterator
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode
@@ -95,7 +96,7 @@ class OperationIterDataset(OneParentIterNode[Any]):
         operation = self._operation
         match operation:
             case transforms.Map():
-                return _DataMapIterator(parent, operation)
+                return _MapIterator(parent, operation, operation.map)
             case transforms.Filter():
                 return FilterDatasetIterator(parent, operation)
         return BatchDatasetIterator(
@@ -106,11 +107,11 @@ class OperationIterDataset(OneParentIterNode[Any]):
         operation = self._operation
         match operation:
             case transforms.Map():
-                return _MapIterator(parent, operation, lambda record: operation.map(record.data))
+                return _on_data(parent, operation, lambda record: operation.map(record.data))
             case transforms.RandomMap():
-                return _MapIterator(parent, operation, _with_rng(operation.random_map))
+                return _on_data(parent, operation, _with_rng(operation.random_map))
             case transforms.TfRandomMap():
-                return _MapIterator(parent, operation, _with_rng(operation.np_random_map))
+                return _on_data(parent, operation, _with_rng(operation.np_random_map))
             case transforms.FlatMap():
                 return FlatMapDatasetIterator(parent, _RecordsOf(operation))
             case transforms.Filter():
@@ -119,7 +120,7 @@ class OperationIterDataset(OneParentIterNode[Any]):
                 return _BatchIterator(parent, batch_size, drop_remainder, batch_fn)
             case transforms.MapWithIndex():
                 count = self._shard_count
-                return _MapIterator(
+                return _on_data(
                     parent,
                     operation,
                     lambda record: operation.map_with_index(
@@ -153,50 +154,17 @@ def _with_rng(function: Callable[[Any, Any], Any]) -> Callable[[Record[Any]], An
     return call
 
 
-class _MapIterator(ElementIterator[Record[Any]]):
-    """Records whose data is replaced by the result of a function. None is valid data."""
+class _MapIterator(ElementIterator[Any]):
+    """The results of a function. None is data like any other."""
 
-    def __init__(
-        self,
-        parent: DatasetIterator[Any],
-        operation: Any,
-        function: Callable[[Record[Any]], Any],
-    ) -> None:
-        super().__init__(parent, operation)
-        self._function = function
-
-    def __next__(self) -> Record[Any]:
-        if self._held is not None:
-            return self.next_held()
-        record: Record[Any] = next(self.parent)
-        try:
-            return Record(record.metadata, self._function(record))
-        except Exception as error:
-            self.explain(error, self._transform)
-            raise
-
-    def transform_chunk(self, results: list[Any], elements: list[Any]) -> None:
-        function = self._function
-        for record in elements:
-            # Keeps the results so far if the function raises.
-            results.append(Record(record.metadata, function(record)))  # noqa: PERF401
+    kind = fusion.ANY
 
 
-class _DataMapIterator(ElementIterator[Any]):
-    """The results of an operation. None is data like any other."""
-
-    def __next__(self) -> Any:
-        if self._held is not None:
-            return self.next_held()
-        data = next(self.parent)
-        try:
-            return self._transform.map(data)
-        except Exception as error:
-            self.explain(error, self._transform)
-            raise
-
-    def transform_chunk(self, results: list[Any], elements: list[Any]) -> None:
-        results.extend(map(self._transform.map, elements))
+def _on_data(
+    parent: DatasetIterator[Any], operation: Any, function: Callable[[Record[Any]], Any]
+) -> DatasetIterator[Any]:
+    """Return records whose data is replaced by the result of a function."""
+    return _MapIterator(parent, operation, lambda record: Record(record.metadata, function(record)))
 
 
 class _OnData:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from wholegrain._observe.places import Place
 from wholegrain._observe.report_text import seconds
 from wholegrain._observe.shown import LOOP, READERS, THREAD, THREADS, WORKERS
 from wholegrain._observe.times import Times
-from wholegrain._observe.waiting import Lane, Place, is_known
+from wholegrain._observe.waiting import Lane, is_known
 from wholegrain._read import machine
 from wholegrain.options import MultiprocessingOptions
 
@@ -118,7 +119,7 @@ def _advice(
     has_function = getattr(place.dataset, "_transform", None) is not None
     lines = []
     if waits:
-        reader = next((p for p in downstream if p.ahead == READERS), None)
+        reader = next((p for p in downstream if hasattr(p.dataset, "_read_options")), None)
         if reader is not None:
             return [_more_threads(reader)]
         if has_function and any(p.ahead == READERS for p in upstream):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from wholegrain._read.waiting import ThreadTimes
@@ -73,10 +73,10 @@ class SelfTimer(threading.local):
         self.inner += seconds
 
     @contextlib.contextmanager
-    def apart(self) -> Iterator[None]:
-        """Measure calls in `deep` mode, without counting them as part of the current call."""
+    def apart(self, deep: bool) -> Iterator[None]:
+        """Measure calls, in `deep` mode or not, without counting them to the current call."""
         before = self.inner, self.thread, self.deep
-        self.inner, self.thread, self.deep = 0.0, ThreadTimes(), True
+        self.inner, self.thread, self.deep = 0.0, ThreadTimes(), deep
         try:
             yield
         finally:
@@ -97,3 +97,26 @@ class Clock(Protocol):
 
     def take_back(self, count: int) -> None:
         """Subtract elements that were put back and will be produced again."""
+
+
+def timed_call(clock: Clock, call: Callable[..., Any], *args: Any) -> Any:
+    """Call a function that returns an element, and measure it."""
+    made: tuple[Any, ...] = ()
+    started = clock.start()
+    try:
+        made = (call(*args),)
+    finally:
+        clock.stop(started, made)
+    return made[0]
+
+
+def timed_read(clock: Clock, read: Callable[[Any], Any], which: Any) -> Any:
+    """Call a function that returns several elements, or None, and measure it."""
+    # The argument is not named `index`: notes on errors find the stage by an argument of that name.
+    made: Any = None
+    started = clock.start()
+    try:
+        made = read(which)
+    finally:
+        clock.stop(started, () if made is None else made)
+    return made

@@ -38,6 +38,13 @@ class Consumer:
         self._cpu_before = 0.0  # CPU seconds of the process before the start-up ended.
         self._start_before = 0.0
         self._longest_away = 0.0
+        self._workers: set[int] = set()  # Those whose first element was waited for.
+
+    def is_first_of(self, worker: int) -> bool:
+        """Return whether the loop waits for an element of a worker for the first time."""
+        is_first = worker not in self._workers
+        self._workers.add(worker)
+        return is_first
 
     def entered(self, now: float) -> float:
         """Record that the loop asks for an element; return the seconds it was idle."""
@@ -83,11 +90,6 @@ class Consumer:
     def is_idle(self, seconds: float) -> bool:
         """Return whether a gap is too long to be training time."""
         return seconds > IDLE_S and seconds > IDLE_TIMES * self._longest_away
-
-    def note_wait(self, seconds: float) -> None:
-        """Count seconds as waiting that `entered` will later add to the loop's own time."""
-        self._wait += seconds
-        self.loop -= seconds
 
     @property
     def measured_wait(self) -> float:

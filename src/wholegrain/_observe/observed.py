@@ -7,6 +7,8 @@ In a quick pipeline, nothing is counted or timed per element. Clocks are used wh
 - The stages of a MapDataset are measured for a sample of the chunks (`clocked.py`).
 - The stages of the iterators are always measured if elements are slow, else for a sample of the
   elements (`sampler.py`).
+
+In a tracked run, every call of every stage is measured, and added up in `totals` too.
 """
 
 from __future__ import annotations
@@ -20,11 +22,14 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from wholegrain._observe import profiler
 from wholegrain._observe.clock import Spent, timer
 from wholegrain._observe.consumer import Consumer
 from wholegrain._observe.sampler import ALWAYS, NOW_AND_THEN, OFF, Sampler
+from wholegrain._observe.shown import runs_ahead_of
 from wholegrain._observe.stage_ids import StageIds
-from wholegrain._observe.times import Reads, Times, extrapolate
+from wholegrain._observe.times import Reads, Times, Total, extrapolate
+from wholegrain._observe.tracking import Aims
 from wholegrain._read.waiting import ThreadTimes, queued_for_each_second
 
 
@@ -37,37 +42,46 @@ class Observed:
     """The measurements of one run.
 
     The id of a stage is its path in the graph: "0" is the output, "0.0" its first parent. A
-    dataset that a stage opens while it runs is not part of the graph; its id is its name.
+    dataset that a stage opens while it runs is an input of that stage.
+
+    Args:
+        aims: What the run is tracked for; None if it is not tracked.
     """
 
-    def __init__(self, is_watched: bool = False) -> None:
-        self.is_watched = is_watched  # Whether every stage has a clock for the whole run.
+    def __init__(self, aims: Aims | None = None) -> None:
+        self.aims: Any = aims
         self.stages: dict[str, Times] = {}
+        self.totals: dict[str, Total] = {}
         self.reads: dict[str, Reads] = {}
-        self.workers: dict[tuple[str, int], Any] = {}
+        self.workers: dict[tuple[str, int, int], Any] = {}
         self.lock = threading.Lock()
         self.ids = StageIds()
         self.consumer = Consumer()
-        self.sampler = Sampler(is_watched)
+        self.sampler = Sampler(aims is not None)
         self.is_alone = False  # Whether the output is the only iterator, and measures itself.
         self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
         self._holder: Callable[[], Any] = _nothing
         self._last: Any = None  # The dataset of the last stage.
         self._clockable = False  # Whether some iterators do not measure themselves.
         self._thread = 0  # The id of the thread that reads from the last stage.
-        self._started: set[int] = set()  # The workers whose first element has arrived.
 
     def __reduce__(self) -> Any:
-        return Observed, (self.is_watched,)  # Each worker measures for itself.
+        return Observed, (self.aims,)  # Each worker measures for itself.
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the run is measured."""
+        return self.aims is not None or is_on()
 
     # Iterators of the run.
 
     def opened(self, iterator: Any, dataset: Any) -> bool:
         """Register an iterator of the run; return whether it needs a clock around it."""
-        if not is_on():
+        if not self.is_on:
             return False
         self._take_in(iterator, dataset)
-        return self.sampler.mode == ALWAYS and not self.is_watched
+        self._adopt(iterator, dataset)
+        return self.sampler.mode == ALWAYS
 
     def be_output(self, holder: Any, iterator: Any, dataset: Any) -> None:
         """Register the last stage, and start sampling.
@@ -78,21 +92,22 @@ class Observed:
             iterator: The iterator of the last stage.
             dataset: The dataset of the last stage.
         """
-        if not is_on():
+        if not self.is_on:
             return
         if iterator.observed is not self:
             self._take_in(iterator, dataset)
         self.ids.add(dataset)
         self._holder = weakref.ref(holder)
         self._last = iterator.observed_as
-        if self.is_watched:
-            return
         self._adopt(iterator, dataset)
-        self._clockable = any(not it.keeps_time for it in self._iterators)
-        if len(self._iterators) == 1:
-            self.is_alone = all(it.keeps_time or it.keeps_time_alone for it in self._iterators)
-            self._clockable = not self.is_alone
         self._thread = threading.get_ident()
+        if self.aims is not None:
+            self._clockable = True
+            for one in self._iterators:
+                self._name(one)
+            return
+        self._clockable = any(not it.keeps_time for it in self._iterators)
+        self.is_alone = len(self._iterators) == 1 and not self._clockable
         if self._clockable:
             if self.sampler.mode != OFF:  # The stages were reopened.
                 holder.set_clocks(True)
@@ -112,7 +127,12 @@ class Observed:
             if getattr(parent, "observed", self) is None:
                 with contextlib.suppress(Exception):
                     self._take_in(parent, source)
-            self._adopt(parent, source)
+                    self._adopt(parent, source)
+
+    def _name(self, iterator: Any) -> None:
+        """Name a stage of a tracked run."""
+        dataset = iterator.observed_as
+        self.total_of(self.place_of(dataset)).name = stage_name(dataset, iterator)
 
     def is_output(self, iterator: Any) -> bool:
         """Return whether the training loop reads from an iterator."""
@@ -132,6 +152,11 @@ class Observed:
         times = self.stages.get(place)
         return self.stages.setdefault(place, Times()) if times is None else times
 
+    def total_of(self, place: str) -> Total:
+        """Return the totals of a stage of a tracked run, for the caller to update."""
+        with self.lock:
+            return self.totals.setdefault(place, Total())
+
     def reads_of(self, dataset: Any) -> Reads:
         """Return the number of reads of a MapDataset, for the caller to update."""
         return self.reads.setdefault(self.place_of(dataset), Reads())
@@ -139,7 +164,7 @@ class Observed:
     def hear(self, whole: Any, worker: int, report: Any) -> None:
         """Keep the latest report of a worker that runs a shard of `whole`."""
         if report is not None:
-            self.workers[self.place_of(whole), worker] = report
+            self.workers[self.place_of(whole), worker, report["pid"]] = report
 
     # Clocks around the stages of the iterators.
 
@@ -171,7 +196,9 @@ class Observed:
         """Called between two chunks: switch clocks on or off if it is time."""
         if self._clockable and threading.get_ident() == self._thread:
             self.sampler.saw(now, self._handed_out())
-            self.switch(self.sampler.at_pause(now))
+            # Not in the middle of a measured call: the rest of it would count as its own time.
+            if not timer.depth:
+                self.switch(self.sampler.at_pause(now))
 
     def note_call(self, dataset: Any, spent: Spent, made: int) -> None:
         """Add the time that a stage took for `made` elements."""
@@ -222,12 +249,12 @@ class Observed:
         end = time.perf_counter()
         spent = end - start
         self._note_wait(iterator.observed_as, spent, reads)
+        if self.clocks_on:
+            timer.exclude(spent)
         if self.is_output(iterator):
             self.entered(start)
             self.left(end, spent)
-        elif self._clockable:
-            if self.clocks_on:
-                timer.exclude(spent)
+        else:
             self.pause(end)
 
     def _note_wait(self, dataset: Any, seconds: float, reads: bool) -> None:
@@ -269,8 +296,7 @@ class Observed:
         reads: bool = False,
     ) -> contextlib.AbstractContextManager[None]:
         """Measure waiting for threads or workers, or reading; too costly to use per element."""
-        if worker is not None and worker not in self._started:
-            self._started.add(worker)
+        if worker is not None and self.consumer.is_first_of(worker):
             return self.starting()
         return self._waiting(iterator, dataset, reads)
 
@@ -299,7 +325,9 @@ class Observed:
 
     def snapshot(self) -> dict[str, Any]:
         """Return the measurements so far, as plain values."""
-        for iterator in list(self._iterators):
+        # A worker reports from another thread too, which must not interfere with a read.
+        here = self.aims is None or threading.get_ident() == self._thread
+        for iterator in list(self._iterators) if here else ():
             catch_up = getattr(iterator, "catch_up", None)
             if catch_up is not None:
                 catch_up()
@@ -308,16 +336,20 @@ class Observed:
         factor, more = self.sampler.factors(consumer.left_at, self._handed_out(), seen)
         with self.lock:
             stages = {place: copy.copy(times) for place, times in list(self.stages.items())}
+            totals = {place: copy.copy(total) for place, total in self.totals.items()}
         extrapolate(stages, factor, more, list(self.reads.items()))
         return {
             "wait": consumer.wait(factor),
             "measured_wait": consumer.measured_wait,
             "loop": consumer.loop * factor + self._since_left(),
             "start": consumer.start,
-            "is_watched": self.is_watched,
+            "pid": os.getpid(),
+            "profiler_port": profiler.port,
             "cpu": consumer.cpu,
             "queued": queued_for_each_second(),
             "stages": stages,
+            "totals": totals,
+            "inside": dict(self.ids.inside),
             "workers": dict(self.workers),
         }
 
@@ -327,6 +359,13 @@ class Observed:
         if not self.is_alone or not self.consumer.left_at or self.consumer.is_idle(away):
             return 0.0
         return away if getattr(self._holder(), "is_within_chunk", False) else 0.0
+
+
+def stage_name(dataset: Any, iterator: Any) -> str:
+    """Return the name of a stage: that of its iterator, if it has one."""
+    name = str(iterator)
+    has_workers = getattr(dataset, "opens_later", False) and runs_ahead_of(dataset) is not None
+    return str(dataset) if has_workers or name == type(iterator).__name__ else name
 
 
 def _nothing() -> None:

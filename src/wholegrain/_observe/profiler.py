@@ -7,11 +7,8 @@ of its own, and the main process registers that port with jax.
 from __future__ import annotations
 
 import contextlib
-import glob
-import os
-import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from wholegrain._core.config import config
@@ -19,21 +16,23 @@ from wholegrain._core.log import logger
 
 _server: Any = None  # The server runs as long as there is a reference to it.
 
+port: int | None = None
+"""The port of the server of this process; None if there is none."""
 
-def serve(folder: str) -> None:
-    """Serve a profiler in this worker, and write its port to a file in `folder`."""
-    global _server
+
+def serve() -> None:
+    """Serve a profiler in this worker. Its reports tell the port to the main process."""
+    global _server, port
     try:
+        import socket  # Rarely used.
+
         import jax
 
         with socket.socket() as sock:
             sock.bind(("localhost", 0))
-            port = sock.getsockname()[1]
-        _server = jax.profiler.start_server(port)
-        unfinished = os.path.join(folder, f"{os.getpid()}.port-unfinished")
-        with open(unfinished, "w") as file:
-            file.write(str(port))
-        os.rename(unfinished, os.path.join(folder, f"{os.getpid()}.port"))
+            free = sock.getsockname()[1]
+        _server = jax.profiler.start_server(free)
+        port = free
     except Exception as error:
         logger().warning("This worker cannot be profiled: %r", error)
 
@@ -56,26 +55,20 @@ class Registry:
     """Registers the workers of a run with jax."""
 
     def __init__(self) -> None:
-        self._forget: dict[str, Callable[[], None]] = {}
-        self._seen: set[str] = set()
+        self._forget: dict[int, Callable[[], None]] = {}
+        self._seen: set[int] = set()
 
-    def look(self, folders: list[str]) -> None:
-        """Register the workers that have started to serve."""
-        for folder in folders:
-            for path in glob.glob(os.path.join(glob.escape(folder), "*.port")):
-                if path not in self._seen:
-                    self._seen.add(path)
-                    self._register(path)
-
-    def _register(self, path: str) -> None:
-        pid = int(os.path.basename(path).partition(".")[0])
-        try:
-            with open(path) as file:
-                port = int(file.read())
-            register = sys.modules["jax"].profiler.register_subprocess
-            self._forget[path] = register(pid, port)
-        except Exception as error:
-            logger().warning("Worker process %d cannot be profiled: %r", pid, error)
+    def register(self, reports: Iterable[dict[str, Any]]) -> None:
+        """Register the workers that have started to serve, given the reports of all workers."""
+        for report in reports:
+            pid, port = report["pid"], report["profiler_port"]
+            if port is None or pid in self._seen:
+                continue
+            self._seen.add(pid)
+            try:
+                self._forget[pid] = sys.modules["jax"].profiler.register_subprocess(pid, port)
+            except Exception as error:
+                logger().warning("Worker process %d cannot be profiled: %r", pid, error)
 
     @property
     def count(self) -> int:

@@ -29,7 +29,7 @@ import numpy as np
 from wholegrain._core import tree
 from wholegrain._core.install import install_command
 from wholegrain._core.log import logger
-from wholegrain._observe.board_clock import data_of
+from wholegrain.record import Record
 
 DEFAULT_PORT = 9431
 _PORT_VARIABLE = "PYGRAIN_PROMETHEUS_PORT"
@@ -158,6 +158,11 @@ def source_listener(dataset: Any) -> Any:
             BYTES_READ.observe(_bytes_of(elements), label=source)
 
     return listener
+
+
+def data_of(element: Any) -> Any:
+    """Return the data of an element: of a `Record` its data, else the element itself."""
+    return element.data if isinstance(element, Record) else element
 
 
 def _bytes_of(elements: Sequence[Any]) -> int:

@@ -8,9 +8,10 @@ from typing import Any
 
 from wholegrain._observe import outline, report_text
 from wholegrain._observe.advice import Verdict, judge
+from wholegrain._observe.places import Place, places_of
 from wholegrain._observe.shown import READERS, WORKERS, Shown
-from wholegrain._observe.times import Times
-from wholegrain._observe.waiting import Lane, Place, share_out
+from wholegrain._observe.times import Times, Total
+from wholegrain._observe.waiting import Lane, share_out
 
 
 @dataclasses.dataclass
@@ -72,6 +73,8 @@ class Report:
             the limit, or if there is not enough evidence yet.
         verdict: A sentence about what limits the pipeline.
         advice: Sentences about what would help.
+        remote_workers: Where each worker runs that a backend has started elsewhere, and what
+            fetching its elements costs.
     """
 
     stages: list[StageReport]
@@ -81,6 +84,7 @@ class Report:
     limiting: int | None
     verdict: str
     advice: list[str]
+    remote_workers: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def wait_share(self) -> float:
@@ -127,24 +131,27 @@ class Report:
 
 def report_of(iterator: Any) -> Report:
     """Return the report of the pipeline whose output is `iterator`."""
-    output = _observed_iterator(iterator)
+    output = observed_iterator(iterator)
     if output is None:
         raise ValueError(
             "This run was not measured: either the environment variable WHOLEGRAIN_REPORT is 0, or"
             " the iterator has no stages of this library."
         )
     seen = snapshot_of(output)
-    places = list(_places(output.observed_as, "0", seen["stages"]))
+    places = list(places_of(output.observed_as, seen["inside"]))
     lane = share_out(places, seen)
     verdict = judge(lane, places, seen)
-    return _written(places, lane, seen, verdict)
+    report = _written(places, lane, seen, verdict)
+    report.remote_workers = sorted(output.describe_workers())
+    return report
 
 
-def _observed_iterator(iterator: Any) -> Any:
+def observed_iterator(iterator: Any) -> Any:
+    """Return the iterator, or the first one upstream of it, that belongs to a run of ours."""
     if getattr(iterator, "observed", None) is not None:
         return iterator
     for parent in getattr(iterator, "_parents", ()):
-        found = _observed_iterator(parent)
+        found = observed_iterator(parent)
         if found is not None:
             return found
     return None
@@ -154,30 +161,19 @@ def snapshot_of(output: Any) -> dict[str, Any]:
     """Return the measurements of a run, including those of its workers."""
     output.tell_report()
     seen: dict[str, Any] = output.observed.snapshot()
-    for (place, _), report in seen["workers"].items():
+    for (place, *_), report in seen["workers"].items():
         for part, times in report["stages"].items():
-            key = place + part.removeprefix("0") if part.startswith("0") else part
-            _add(seen["stages"].setdefault(key, Times()), times)
+            seen["stages"].setdefault(_key(place, part), Times()).add(times)
+        for part, total in report["totals"].items():
+            seen["totals"].setdefault(_key(place, part), Total()).add(total)
+        for part, about in report["inside"].items():
+            seen["inside"][_key(place, part)] = about
     return seen
 
 
-def _add(total: Times, times: Times) -> None:
-    for name in ("own", "computing", "waited", "reading", "elements"):
-        setattr(total, name, getattr(total, name) + getattr(times, name))
-    total.size = total.size or times.size
-    total.clocked = total.clocked or times.clocked
-
-
-def _places(dataset: Any, place: str, stages: dict[str, Times]) -> Any:
-    """Yield the stages of a graph, output first, and those that a stage opens while it runs."""
-    parents = getattr(dataset, "parents", ())
-    opener = not parents and hasattr(dataset, "datasets")
-    inside = [key for key in stages if opener and key.startswith("inside ")]
-    yield Place(place, dataset, [f"{place}.{n}" for n in range(len(parents))] + inside)
-    for number, parent in enumerate(parents):
-        yield from _places(parent, f"{place}.{number}", stages)
-    for key in inside:
-        yield Place(key, None, [])
+def _key(place: str, part: str) -> str:
+    """Return the id of a stage, given its id in a worker whose pipeline is at `place`."""
+    return place + part.removeprefix("0") if part.startswith("0") else part
 
 
 def _written(places: list[Place], lane: Lane, seen: dict[str, Any], verdict: Verdict) -> Report:
@@ -235,7 +231,7 @@ def _elements(place: Place, seen: dict[str, Any]) -> float | None:
     times: Times | None = seen["stages"].get(place.key)
     if times is not None and times.elements:
         return times.elements
-    if place.ahead == READERS:
+    if place.ahead == READERS and place.parents:
         parent = seen["stages"].get(place.parents[0])
         return parent.elements if parent is not None and parent.elements else None
     return None

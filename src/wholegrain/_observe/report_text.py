@@ -22,6 +22,8 @@ def plain(report: Report) -> str:
     lines += ["", *textwrap.wrap(report.verdict, 100)]
     for advice in report.advice:
         lines += textwrap.wrap(advice, 98, initial_indent="- ", subsequent_indent="  ")
+    if report.remote_workers:
+        lines += ["", *report.remote_workers]
     return "\n".join(lines)
 
 
@@ -54,7 +56,11 @@ def rich(report: Report) -> Any:
         table.add_row(*(Text(cell) for cell in cells), style=style)
     verdict = Text(f"\n{report.verdict}", style="bold")
     return Group(
-        Text(headline(report) + "\n"), table, verdict, *(Text(f"• {a}") for a in report.advice)
+        Text(headline(report) + "\n"),
+        table,
+        verdict,
+        *(Text(f"• {a}") for a in report.advice),
+        *(Text(text) for text in report.remote_workers),
     )
 
 

@@ -1,4 +1,4 @@
-"""The clock around an iterator, for reports."""
+"""The clock around a stage."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ class StageClock:
     Args:
         observed: The measurements of the run.
         dataset: The stage.
+        keeps_time: Whether the stage measures by itself how long the training loop waits for it.
     """
 
-    def __init__(self, observed: Observed, dataset: Any) -> None:
+    def __init__(self, observed: Observed, dataset: Any, keeps_time: bool = False) -> None:
         self._observed = observed
         self._dataset = dataset
+        self._keeps_time = keeps_time
 
     def start(self) -> Call:
         """Begin a call; return a value to pass to `stop`."""
@@ -35,7 +37,7 @@ class StageClock:
         if is_step:
             timer.deep = sampler.is_deep()
         started = timer.begin()
-        is_output = self._observed.is_last(self._dataset)
+        is_output = not self._keeps_time and self._observed.is_last(self._dataset)
         if is_output:
             self._observed.entered(started.at)
         return Call(started, calls, is_step, is_output)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import textwrap
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Any
 
-from wholegrain._observe.board import NOTHING_YET, Board, StageTimes
+from wholegrain._observe.places import Place, places_of
+from wholegrain._observe.report import observed_iterator, snapshot_of
+from wholegrain._observe.times import NOTHING_YET, Total
 from wholegrain._observe.waiting import Spent, shares_of
 
 
@@ -65,24 +66,6 @@ class ExecutionSummary:
         return pretty_format_summary(self)
 
 
-class Run(Protocol):
-    """A tracked run: the board of its stages, and the boards of its workers."""
-
-    aims: Any
-    board: Board
-
-    def workers_of(self, row: int) -> list[list[StageTimes]]:
-        """Return the measurements of each worker process of a stage."""
-
-
-@dataclasses.dataclass
-class Tree:
-    """A stage and the stages it reads from."""
-
-    times: StageTimes
-    inputs: list[Tree]
-
-
 def get_execution_summary(iterator: Any) -> ExecutionSummary:
     """Return the times of all stages of a pipeline so far.
 
@@ -96,100 +79,65 @@ def get_execution_summary(iterator: Any) -> ExecutionSummary:
     Raises:
         ValueError: If the pipeline is not tracked.
     """
-    run = run_of(iterator)
-    if run is None or not run.aims.timing:
+    output = _tracked_iterator(iterator)
+    if output is None or not output.observed.aims.timing:
         raise ValueError(
             "There is no execution summary: the pipeline is not tracked. Before making the"
             " iterator, add `WithOptionsIterDataset(ds, DatasetOptions(execution_tracking_mode="
             "ExecutionTrackingMode.STAGE_TIMING))`, or call `config.update('py_debug_mode', True)`."
         )
-    return execution_summary(run)
+    return execution_summary(output)
 
 
-def run_of(iterator: Any) -> Run | None:
-    """Return the tracked run of an iterator; None if it is not tracked."""
-    watched = getattr(iterator, "watched_run", None)
-    if watched is not None:
-        return watched  # type: ignore[no-any-return]
+def _tracked_iterator(iterator: Any) -> Any:
+    """Return an iterator of the tracked run that an iterator belongs to; None if there is none."""
+    output = observed_iterator(iterator)
+    if output is not None:
+        return output if output.observed.aims is not None else None
     inner = [getattr(iterator, name, None) for name in ("_iterator", "base_iterator")]
-    for parent in [*inner, *getattr(iterator, "_parents", ())]:
-        run = None if parent is None else run_of(parent)
-        if run is not None:
-            return run
-    return None
+    found = (_tracked_iterator(one) for one in inner if one is not None)
+    return next((one for one in found if one is not None), None)
 
 
-def execution_summary(run: Run) -> ExecutionSummary:
-    """Return the execution summary of a run so far."""
-    nodes: dict[int, Node] = {}
-    _number(tree_of(run), nodes)
-    nodes[0].is_output = True
+def execution_summary(output: Any) -> ExecutionSummary:
+    """Return the execution summary of a tracked run so far, given its output."""
+    seen = snapshot_of(output)
+    places = _each_once(places_of(output.observed_as, seen["inside"]))
+    ids = {place.key: number for number, place in enumerate(places)}
+    nodes = {}
+    for place in places:
+        total = seen["totals"].get(place.key, Total())
+        inputs = [key for key in place.parents if key in ids]
+        node = nodes[ids[place.key]] = Node(
+            id=ids[place.key],
+            name=total.name or _name_of(place),
+            inputs=[ids[key] for key in inputs],
+            total_processing_time_ns=total.own_ns,
+            min_processing_time_ns=total.min_ns,
+            max_processing_time_ns=total.max_ns,
+            num_produced_elements=total.elements,
+            output_spec=total.spec,
+            is_output=place.key == "0",
+            is_prefetch=place.ahead is not None,
+        )
+        if node.is_prefetch:
+            node.bytes_produced = total.nbytes
+            read = [seen["totals"].get(key, Total()).nbytes for key in inputs]
+            node.bytes_consumed = sum(read)
     _share_waiting(nodes)
     return ExecutionSummary(nodes)
 
 
-def tree_of(run: Run) -> Tree:
-    """Return the stages of a run as a tree, with the stages of all workers merged."""
-    stages = run.board.stages()
-    trees = [Tree(times, []) for times in stages]
-    for row, tree in enumerate(trees):
-        if tree.times.consumer >= 0:
-            trees[tree.times.consumer].inputs.append(tree)
-        tree.inputs += _merged([_roots(times) for times in run.workers_of(row) if times])
-    return trees[0]
+def _each_once(places: Iterable[Place]) -> list[Place]:
+    """Return the stages without those that several stages read from, except the first time."""
+    found: dict[int, Place] = {}
+    for place in places:
+        found.setdefault(id(place) if place.dataset is None else id(place.dataset), place)
+    return list(found.values())
 
 
-def _roots(stages: list[StageTimes]) -> list[Tree]:
-    """Return the stages of a worker as trees, one for each pipeline that it runs."""
-    trees = [Tree(times, []) for times in stages]
-    for tree in trees:
-        if tree.times.consumer >= 0:
-            trees[tree.times.consumer].inputs.append(tree)
-    return [tree for tree in trees if tree.times.consumer < 0]
-
-
-def _merged(workers: Sequence[list[Tree]]) -> list[Tree]:
-    """Merge the trees of several workers, node by node."""
-    if len({len(trees) for trees in workers}) == 1:
-        return [_joined(list(alike)) for alike in zip(*workers, strict=True)]
-    # Some workers have not opened all of their stages yet.
-    by_name: dict[str, list[Tree]] = {}
-    for tree in itertools.chain(*workers):
-        by_name.setdefault(tree.times.name, []).append(tree)
-    return [_joined(alike) for alike in by_name.values()]
-
-
-def _joined(trees: list[Tree]) -> Tree:
-    if len(trees) == 1:
-        return trees[0]
-    times = [tree.times for tree in trees]
-    joined = dataclasses.replace(
-        times[0],
-        total_ns=sum(one.total_ns for one in times),
-        min_ns=min(one.min_ns for one in times),
-        max_ns=max(one.max_ns for one in times),
-        elements=sum(one.elements for one in times),
-        nbytes=sum(one.nbytes for one in times),
-        spec=next((one.spec for one in times if one.spec), ""),
-    )
-    return Tree(joined, _merged([tree.inputs for tree in trees]))
-
-
-def _number(tree: Tree, nodes: dict[int, Node]) -> Node:
-    times = tree.times
-    node = nodes[len(nodes)] = Node(id=len(nodes), name=times.name, inputs=[])
-    node.total_processing_time_ns = times.total_ns
-    node.min_processing_time_ns = times.min_ns
-    node.max_processing_time_ns = times.max_ns
-    node.num_produced_elements = times.elements
-    node.output_spec = times.spec
-    node.is_prefetch = times.is_prefetch
-    for one in tree.inputs:
-        node.inputs.append(_number(one, nodes).id)
-    if times.is_prefetch:
-        node.bytes_produced = times.nbytes
-        node.bytes_consumed = sum(one.times.nbytes for one in tree.inputs)
-    return node
+def _name_of(place: Place) -> str:
+    return place.name if place.dataset is None else str(place.dataset)
 
 
 def _share_waiting(nodes: dict[int, Node]) -> None:

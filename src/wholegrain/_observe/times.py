@@ -1,10 +1,15 @@
 """The measurements of a stage: its times and the number of its elements."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
+
+NOTHING_YET = 2**63 - 1
+"""The minimum time of a stage that has produced no element yet."""
 
 
 class Times:
-    """The times of a stage in seconds, summed over all threads.
+    """The times of a stage in seconds, summed over all threads. Reports are made of them.
 
     Attributes:
         own: The work of the stage itself.
@@ -38,6 +43,16 @@ class Times:
         if self.looked:
             self.busy += (computing - own * self.busy) / self.looked
 
+    def add(self, other: Times, factor: float = 1.0) -> None:
+        """Add the times of the same stage in another chunk or process."""
+        self.own += other.own * factor
+        self.computing += other.computing * factor
+        self.waited += other.waited
+        self.reading += other.reading
+        self.elements += other.elements * factor
+        self.size = other.size or self.size
+        self.clocked = self.clocked or other.clocked
+
     def end_start_up(self) -> None:
         """Discard the times of the start-up, which are not representative of the run."""
         self.own = self.computing = self.waited = self.reading = self.looked = 0.0
@@ -46,11 +61,53 @@ class Times:
             self.elements = 0.0
 
 
+class Total:
+    """What a stage of a tracked run did since its beginning. The execution summary shows it.
+
+    Attributes:
+        name: The name of the stage.
+        own_ns: Its own time in nanoseconds, without the stages upstream of it.
+        min_ns: The minimum of it for one element.
+        max_ns: The maximum of it for one element.
+        elements: How many elements it produced.
+        nbytes: The bytes of those elements, if it runs ahead or is read by a stage that does.
+        spec: The shapes and dtypes of its elements.
+    """
+
+    name = ""
+    own_ns = 0
+    min_ns = NOTHING_YET
+    max_ns = 0
+    elements = 0
+    nbytes = 0
+    spec = ""
+
+    def record(self, own_ns: int, elements: int, nbytes: int) -> None:
+        """Add the time that the stage took for some elements."""
+        self.own_ns += own_ns
+        if elements:
+            self.min_ns = min(self.min_ns, own_ns // elements)
+            self.max_ns = max(self.max_ns, own_ns // elements)
+            self.elements += elements
+            self.nbytes += nbytes
+
+    def add(self, other: Total) -> None:
+        """Add what the same stage did in another process."""
+        self.name = other.name or self.name
+        self.own_ns += other.own_ns
+        self.min_ns = min(self.min_ns, other.min_ns)
+        self.max_ns = max(self.max_ns, other.max_ns)
+        self.elements += other.elements
+        self.nbytes += other.nbytes
+        self.spec = self.spec or other.spec
+
+
 class Reads:
     """The elements read of a MapDataset: until the last measured chunk, and since then."""
 
     noted = 0
     pending = 0
+    not_before = 0.0  # When to measure again, if elements are slow; several readers may read.
 
 
 def extrapolate(

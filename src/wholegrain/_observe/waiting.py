@@ -6,38 +6,11 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from wholegrain._observe import outline
-from wholegrain._observe.shown import LOOP, READERS, WORKERS, runs_ahead_of
+from wholegrain._observe.places import Place
+from wholegrain._observe.shown import LOOP, READERS, WORKERS
 from wholegrain._observe.times import Times
 
 K = TypeVar("K")
-
-
-@dataclasses.dataclass
-class Place:
-    """A stage of the graph.
-
-    Args:
-        key: Its id.
-        dataset: The stage; None for a dataset that another stage opened while it ran.
-        parents: The ids of the stages it reads from.
-    """
-
-    key: str
-    dataset: Any
-    parents: list[str]
-
-    @property
-    def name(self) -> str:
-        """Its label, in the terms of the public API."""
-        if self.dataset is None:
-            return f"{self.key.removeprefix('inside ')} (inside)"
-        return outline.label(self.dataset)
-
-    @property
-    def ahead(self) -> str | None:
-        """What runs the stages upstream; None if the same thread runs them."""
-        return runs_ahead_of(self.dataset)
 
 
 @dataclasses.dataclass
@@ -65,7 +38,7 @@ def share_out(places: list[Place], seen: dict[str, Any]) -> Lane:
         times = stages.get(place.key, Times())
         own, waited = times.own, times.waited
         if place.ahead is not None:
-            if seen.get("is_watched") or not place.dataset.splits_own_time:
+            if not getattr(place.dataset, "splits_own_time", True):
                 own, waited = 0.0, waited + own
             if not is_known(place, stages):
                 own, waited = own + waited, 0.0

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from wholegrain._core.errors import add_stage_note
+from wholegrain._core.names import kind_of
 from wholegrain._core.types import NDArray
 from wholegrain._core.whole_number import whole_number
 
@@ -152,8 +153,8 @@ def whole_piece(plan: ConcatSplitPlan, element: Any, origin: Any) -> Piece:
             return Piece([sequence], [0], [len(sequence)], origin, True)
     if not isinstance(element, Mapping):
         raise ValueError(
-            "`ConcatThenSplitIterDataset` takes elements that are flat dicts, but got a"
-            f" {type(element).__name__}."
+            "`ConcatThenSplitIterDataset` takes elements that are flat dicts, but got"
+            f" {kind_of(element)}."
         )
     if len(element) != len(features) or not all(f.name in element for f in features):
         raise ValueError(

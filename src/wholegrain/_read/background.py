@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wholegrain._read import forks
+from wholegrain._read.caution import is_careful
 from wholegrain._read.shutdown import stop_at_exit
 
 QUICK_SECONDS = 5e-5
@@ -82,6 +83,8 @@ class Background:
         results, step = self.results, self._step
         steps, cpu = 0, time.thread_time()
         while not self._stopped:
+            if is_careful():
+                self._wait_for_consumer()
             try:
                 result = step()
             except BaseException as error:
@@ -109,6 +112,14 @@ class Background:
                         self._changed.wait()
                     self._producer_waits = False
 
+    def _wait_for_consumer(self) -> None:
+        """Wait until the consumer needs the next result."""
+        with self._lock:
+            self._producer_waits = True
+            while not self._stopped and (self.results or not self._consumer_waits):
+                self._changed.wait()
+            self._producer_waits = False
+
     def _retire(self) -> None:
         with self._lock:
             self._retired = True
@@ -133,6 +144,8 @@ class Background:
         if not results:
             with self._lock:
                 self._consumer_waits = True
+                if self._producer_waits:
+                    self._changed.notify_all()
                 # Check again after setting the flag. The producer appends first and then checks
                 # the flag, so no wake-up is lost.
                 while not results and not self._stopped and not self._retired:

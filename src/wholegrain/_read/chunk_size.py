@@ -1,12 +1,9 @@
-"""The size of the chunks that the consumer reads itself.
-
-Larger chunks are tried, and kept if they reduce the cost per element.
-"""
+"""The size of chunks: of those that the consumer reads itself, and of those that threads read."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from wholegrain._read.reader_count import Cost
+from wholegrain._read.cost import Cost
 
 CHUNK_SECONDS = 1e-3
 """The time that reading a chunk should take."""
@@ -16,6 +13,15 @@ _LARGER_CHUNK_SECONDS, _LARGER_CHUNK_BYTES = 25e-3, 1 << 20
 
 _CHUNK_BYTES = 32 << 20
 _GROWTH = 8
+
+_THREAD_CHUNK_SECONDS = 5e-3
+"""The time that a chunk should take that a thread computes. The hand-over needs larger chunks."""
+
+_WAITING_CHUNK_SECONDS = 25e-3
+"""The time that a chunk should take that a thread waits for, while other threads continue."""
+
+_CHEAPER_TO_GROW = 0.7
+"""If a chunk costs less than this share of the cheapest one per element, chunks grow."""
 
 _FACTOR, _MOST = 4, 16
 _CHEAPER = 0.9
@@ -58,7 +64,9 @@ class LargerChunks:
 
 
 class ChunkSizes:
-    """Chooses the size of the next chunk by the time and memory that the last one took.
+    """Chooses the size of the consumer's next chunk by the time and memory of the last one.
+
+    Larger chunks are tried, and kept if they reduce the cost per element.
 
     Args:
         largest: The largest number of elements, unless larger chunks are cheaper.
@@ -75,6 +83,10 @@ class ChunkSizes:
         self._size_of = size_of
         self._most_bytes = min(_CHUNK_BYTES, buffer_bytes)
         self._larger = LargerChunks()
+
+    def is_large(self, chunk: Sequence[Any], nbytes: int) -> bool:
+        """Return whether elements have at least `nbytes`, and need not be read together."""
+        return self._hint <= 1 and len(chunk) > 0 and self._size_of(chunk[0]) >= nbytes
 
     def after(self, size: int, cost: Cost, chunk: Sequence[Any], settled: bool) -> int:
         """Return the size of the chunk to read after `chunk`.
@@ -96,5 +108,65 @@ class ChunkSizes:
         chosen = max(1, min(max(fitting, hinted), most))
         if chosen > size and len(chunk):
             nbytes = self._most_bytes if factor == 1 else min(self._most_bytes, _LARGER_CHUNK_BYTES)
-            chosen = max(1, min(chosen, nbytes // max(1, self._size_of(chunk[0]))))
+            some = next((element for element in chunk if element is not None), None)
+            chosen = max(1, min(chosen, nbytes // max(1, self._size_of(some))))
         return chosen
+
+
+class ThreadChunks:
+    """Chooses how many elements threads read at a time, and how many they read ahead.
+
+    Args:
+        largest: The largest number of elements in a chunk.
+        buffer_size: How many elements may be ready or being read.
+        size_of: Estimates the size of an element in bytes.
+        buffer_bytes: How much memory these elements may use.
+
+    Attributes:
+        largest: The largest number of elements in a chunk.
+        size: How many elements the next chunk should have.
+        most_ahead: How many elements may be ready or being read; reduced if they are large.
+    """
+
+    def __init__(
+        self, largest: int, buffer_size: int, size_of: Callable[[Any], int], buffer_bytes: int
+    ) -> None:
+        self.largest = min(largest, buffer_size)
+        self.size = 1
+        self.most_ahead = self._buffer_size = buffer_size
+        self._size_of = size_of
+        self._buffer_bytes = buffer_bytes
+        self._cheapest = float("inf")  # Seconds per element of the cheapest chunk so far.
+
+    def adapt(self, cost: Cost, chunk: Sequence[Any], threads: int, *, waiting: bool) -> None:
+        """Adapt both numbers to the cost of a chunk.
+
+        Args:
+            cost: The cost.
+            chunk: The elements.
+            threads: How many threads there are.
+            waiting: Whether reads wait.
+        """
+        if len(chunk):
+            # Measure several elements, because some may be missing.
+            nbytes = max([self._size_of(chunk[index]) for index in (0, len(chunk) // 2, -1)])
+            fewest = 2 * threads if waiting else 2
+            fitting = max(fewest, self._buffer_bytes // max(1, nbytes))
+            self.most_ahead = min(self._buffer_size, fitting)
+        self.size = self._fitting(cost, threads, waiting)
+
+    def _fitting(self, cost: Cost, threads: int, waiting: bool) -> int:
+        fair = max(1, 2 * self.most_ahead // (3 * max(1, threads)))
+        if waiting:
+            fitting = int(_WAITING_CHUNK_SECONDS * cost.count / max(cost.wall, 1e-9))
+        else:
+            fitting = computed_in(cost, _THREAD_CHUNK_SECONDS)
+        per_element = cost.wall / cost.count
+        if per_element < _CHEAPER_TO_GROW * self._cheapest:
+            fitting = max(fitting, 2 * cost.count)
+        self._cheapest = min(self._cheapest, per_element)
+        return max(1, min(fitting, fair, self.largest))
+
+    def is_quick(self, cost: Cost) -> bool:
+        """Return whether a whole chunk would be too quick for a hand-over."""
+        return cost.cpu / cost.count * self.largest < CHUNK_SECONDS

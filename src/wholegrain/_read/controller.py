@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from wholegrain._read.hill_climb import HillClimb
+
 _WINDOW_S = 0.1
 """How long to measure before a decision."""
 
@@ -57,16 +59,16 @@ class Controller:
         self._most_workers = most_workers
         self._most_bytes = most_bytes
         self._grows_room = grows_room
-        self.wanted = 1
-        """How many workers there should be."""
         self.room = 1
         """The factor by which the initial size of the buffer may grow."""
-        self._before = 0  # The number of workers before the running try; 0 if none is running.
-        self._rate_before = 0.0
-        self._rest = 0  # For how many windows nothing is tried.
-        self._next_rest = _FIRST_REST
+        self._climb = HillClimb(1, first_rest=_FIRST_REST, longest_rest=_LONGEST_REST)
         self._sated = 0
         self._skip = 0
+
+    @property
+    def wanted(self) -> int:
+        """How many workers there should be."""
+        return self._climb.count
 
     @property
     def is_watching(self) -> bool:
@@ -87,24 +89,25 @@ class Controller:
             return
         waited = seen.waited / seen.seconds
         rate = seen.given / seen.seconds
-        if self._before:
-            self._judge_try(waited, rate)
+        if self._climb.trial:
+            self._judge_trial(waited, rate)
         elif waited > _STARVED:
             self._sated = 0
             self._want_more(seen, rate)
         elif waited < _SATED and seen.given:
             self._sated += 1
-            if self._sated >= _WINDOWS_TO_SHRINK and self.wanted > 1 and not self._rest:
+            may_shrink = self.wanted > 1 and not self._climb.is_resting
+            if self._sated >= _WINDOWS_TO_SHRINK and may_shrink:
                 self._sated = 0
                 self._try(self.wanted - 1, rate)
-        self._rest = max(0, self._rest - 1)
+        self._climb.pass_window()
 
     def _want_more(self, seen: Observation, rate: float) -> None:
         if seen.was_full and self._grows_room and self.room < _LARGEST_ROOM:
             if seen.worker_bytes + 2 * seen.buffered_bytes <= self._most_bytes:
                 self.room *= 2
             return
-        if self._rest or self.wanted >= self._most_workers:
+        if self._climb.is_resting or self.wanted >= self._most_workers:
             return
         more = min(2 * self.wanted, self._most_workers)
         each = seen.worker_bytes / self.wanted
@@ -114,31 +117,23 @@ class Controller:
             self._try(more, rate)
 
     def _try(self, count: int, rate: float) -> None:
-        self._before, self._rate_before = self.wanted, rate
-        self.wanted = count
+        self._climb.attempt(count, rate)
         self._skip = 1
 
-    def _judge_try(self, waited: float, rate: float) -> None:
-        before, self._before = self._before, 0
-        if self.wanted > before:
+    def _judge_trial(self, waited: float, rate: float) -> None:
+        if self._climb.trial > 1:
             # Require at least a third of the ideal speed-up.
-            needed = 1 + (self.wanted / before - 1) / 3
-            if waited > _STARVED and rate < needed * self._rate_before:
-                self._go_back(before)
-            else:
-                self._next_rest = _FIRST_REST
-        elif waited > _SATED:
-            self._go_back(before)
-
-    def _go_back(self, count: int) -> None:
-        self.wanted = count
-        self._skip = 1
-        self._rest = self._next_rest
-        self._next_rest = min(2 * self._next_rest, _LONGEST_REST)
+            needed = 1 + (self._climb.trial - 1) / 3
+            keep = waited <= _STARVED or self._climb.has_gained(rate, needed)
+        else:
+            keep = waited <= _SATED
+        self._climb.end_trial(keep=keep)
+        self._skip = 0 if keep else 1
 
     def _save_memory(self, seen: Observation) -> None:
-        self._before = 0
+        self._climb.drop_trial()
         if seen.buffered_bytes > seen.worker_bytes and self.room > 1:
             self.room //= 2
         elif self.wanted > 1:
-            self._go_back(self.wanted - 1)
+            self._climb.go_back(self.wanted - 1)
+            self._skip = 1

@@ -96,6 +96,15 @@ class ReadSpans(Generic[T]):
         return self._current.start + end - self._current.before, chunk
 
     @property
+    def empty(self) -> Any:
+        """See `ReadAhead`."""
+        return self._reader.empty
+
+    @empty.setter
+    def empty(self, empty: Any) -> None:
+        self._reader.empty = empty
+
+    @property
     def reads_here(self) -> bool:
         """Whether the consumer currently reads by itself."""
         return self._reader.reads_here
@@ -113,12 +122,12 @@ class ReadSpans(Generic[T]):
         """How many of the next elements have been read."""
         return self._rest_end - self._taken + self._reader.ready_count
 
-    def _read_many(self, first: int, last: int) -> Sequence[Any]:
+    def _read_many(self, first: int, last: int, *into: Any) -> Sequence[Any]:
         """Read a range of elements that may belong to several spans."""
         parts = []
         for span in self._spans:
             if span.before < last and span.end > first:
                 offset = span.start - span.before
                 start = max(first, span.before) + offset
-                parts.append(self._read(start, min(last, span.end) + offset))
+                parts.append(self._read(start, min(last, span.end) + offset, *into))
         return joined(parts)

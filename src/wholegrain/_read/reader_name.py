@@ -13,18 +13,18 @@ def reader_name(number: int | str) -> str:
 _FIRST = reader_name(0)
 
 
-def as_first_reader(read: Callable[[int, int], Sequence[Any]]) -> Callable[[int, int], Any]:
+def as_first_reader(read: Callable[..., Sequence[Any]]) -> Callable[..., Any]:
     """Return a function that reads under the name of the first reader thread.
 
     In Grain only reader threads read. Here the consumer reads itself if that is faster.
     """
 
-    def named(first: int, last: int) -> Sequence[Any]:
+    def named(first: int, last: int, *into: Any) -> Sequence[Any]:
         thread = threading.current_thread()
         name = thread.name
         try:
             thread.name = _FIRST
-            return read(first, last)
+            return read(first, last, *into)
         finally:
             thread.name = name
 

@@ -12,51 +12,8 @@ with contextlib.suppress(ImportError):  # Not on every system.
 _FIRST = 1
 _EVERY = 64
 
-
-class Probe:
-    """Decides which elements to measure, and whether a measured element had to be waited for.
-
-    Example:
-        >>> if probe.due():
-        ...     probe.begin()
-        ...     element = next(iterator)
-        ...     slow = probe.waited()
-    """
-
-    __slots__ = ("_cpu", "_left", "_switches", "_wall")
-
-    def __init__(self) -> None:
-        self._left = _FIRST
-
-    def due(self) -> bool:
-        """Count an element; return whether to measure it."""
-        self._left -= 1
-        if self._left:
-            return False
-        self._left = _EVERY
-        return True
-
-    def begin(self) -> None:
-        """Read the clocks before the element."""
-        self._switches = voluntary_switches()
-        self._cpu = time.thread_time()
-        self._wall = time.perf_counter()
-
-    def waited(self) -> bool:
-        """Return whether most of the time since `begin` was spent waiting."""
-        wall = time.perf_counter() - self._wall
-        cpu = time.thread_time() - self._cpu
-        return wall > 2e-4 and cpu < 0.5 * wall and voluntary_switches() != self._switches
-
-    def was_slow(self, seconds: float) -> bool:
-        """Return whether the element took more than `seconds` of CPU time, or waited.
-
-        If so, the next element is measured too.
-        """
-        slow = time.thread_time() - self._cpu > seconds or self.waited()
-        if slow:
-            self._left = 1
-        return slow
+_LONG_SECONDS = 1e-4
+"""Shorter waits are not worth a thread."""
 
 
 def queued_seconds() -> float:
@@ -134,10 +91,21 @@ class ThreadTimes:
         self.wall, self.cpu, self.queued, self.switches = wall, cpu, queued, switches
 
     @classmethod
-    def now(cls) -> "ThreadTimes":
-        """Read the clocks of this thread, which takes some microseconds."""
-        queued, switches = queued_seconds(), voluntary_switches()
-        return cls(time.perf_counter(), time.thread_time(), queued, switches)
+    def now(cls, *, queued: bool = True) -> "ThreadTimes":
+        """Read the clocks of this thread.
+
+        That takes some microseconds, most of them for `queued`; without it, `queued` is 0.
+        """
+        queued_s, switches = queued_seconds() if queued else 0.0, voluntary_switches()
+        cpu = time.thread_time()
+        return cls(time.perf_counter(), cpu, queued_s, switches)
+
+    def until_now(self, *, queued: bool = True) -> "ThreadTimes":
+        """Return the difference between this reading and the clocks now."""
+        # In the opposite order, so that reading the slow clocks is not part of the time.
+        wall, cpu = time.perf_counter(), time.thread_time()
+        queued_s = queued_seconds() if queued else 0.0
+        return ThreadTimes(wall, cpu, queued_s, voluntary_switches()).without(self)
 
     def without(self, other: "ThreadTimes") -> "ThreadTimes":
         """Return the difference."""
@@ -164,3 +132,56 @@ class ThreadTimes:
         if self.switches <= 0:
             return 1.0
         return max(0.0, min(1.0, self.cpu / max(self.wall - self.queued, self.cpu, 1e-9)))
+
+    @property
+    def waited(self) -> bool:
+        """Whether most of the time was spent waiting, not computing or being preempted."""
+        wall = self.wall - self.queued
+        return wall > _LONG_SECONDS and self.cpu < 0.5 * wall and self.switches > 0
+
+
+_NOTHING = ThreadTimes()
+
+
+class Probe:
+    """Decides which elements to measure, and whether a measured element had to be waited for.
+
+    Example:
+        >>> if probe.due():
+        ...     probe.begin()
+        ...     element = next(iterator)
+        ...     slow = probe.waited()
+    """
+
+    __slots__ = ("_before", "_left")
+
+    def __init__(self) -> None:
+        self._left = _FIRST
+        self._before = _NOTHING
+
+    def due(self) -> bool:
+        """Count an element; return whether to measure it."""
+        self._left -= 1
+        if self._left:
+            return False
+        self._left = _EVERY
+        return True
+
+    def begin(self) -> None:
+        """Read the clocks before the element."""
+        self._before = ThreadTimes.now(queued=False)
+
+    def waited(self) -> bool:
+        """Return whether most of the time since `begin` was spent waiting."""
+        return self._before.until_now(queued=False).waited
+
+    def was_slow(self, seconds: float) -> bool:
+        """Return whether the element took more than `seconds` of CPU time, or waited.
+
+        If so, the next element is measured too.
+        """
+        times = self._before.until_now(queued=False)
+        slow = times.cpu > seconds or times.waited
+        if slow:
+            self._left = 1
+        return slow

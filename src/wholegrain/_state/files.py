@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from wholegrain._core.names import kind_of
 from wholegrain._state.pipeline_file import check_pipeline, description
 from wholegrain.sharding import jax_process
 
@@ -84,9 +85,7 @@ def _encode(value: Any) -> Any:
         return value.item()
     if isinstance(value, np.ndarray):
         return value.tolist()
-    raise TypeError(
-        f"An iterator state holds a {type(value).__name__}, which JSON cannot: {value!r}."
-    )
+    raise TypeError(f"An iterator state holds {kind_of(value)}, which JSON cannot: {value!r}.")
 
 
 def _own_name(kind: str = "process") -> str:
@@ -188,6 +187,10 @@ async def restore_later(iterator: Any, directory: Any) -> None:
 
 def _read(iterator: Any, directory: Any) -> Callable[[], None]:
     """Read the files for an iterator, and return a function that restores it."""
+    if getattr(iterator, "has_lane_states", False):
+        lanes = _lane_state(directory, iterator)
+        check_pipeline(iterator, directory, _pipeline_file_in(directory, iterator))
+        return functools.partial(iterator.set_state, lanes)
     shards = _shard_states(directory, iterator)
     state = _read_json(_own_file(directory, iterator)) if shards is None else None
     check_pipeline(iterator, directory, _pipeline_file_in(directory, iterator))
@@ -281,6 +284,45 @@ def _shard_states(directory: Any, item: Any) -> Mapping[int, Any] | None:
             )
         shards[number] = _read_json(file)
     return shards
+
+
+def _lane_state(directory: Any, item: Any) -> Any:
+    """Return the states of this process's lanes, which other processes may have written."""
+    matches = [match for name in _names_in(directory) if (match := _PROCESS_FILE.match(name))]
+    counts = {int(match[2]) for match in matches}
+    if not counts:
+        raise _missing_file(directory / _own_name(), directory)
+    if len(counts) > 1:
+        raise ValueError(
+            f"{directory} has states of {' and of '.join(map(str, sorted(counts)))} processes, and"
+            " it is not clear which are the latest. Use a folder for each save, or delete the"
+            " older ones."
+        )
+    (count,) = counts
+    # A process has usually saved the part of the lanes that its number says; else read all files.
+    share = item.lanes / count
+    likely = [
+        n
+        for n in range(count)
+        if n * share < item.owned.stop and (n + 1) * share > item.owned.start
+    ]
+    states = [_read_json(_file_of(directory, n, count)) for n in likely]
+    merged = item.merged(states)
+    if {str(lane) for lane in item.owned} <= set(merged["lane_states"]):
+        return merged
+    others = [n for n in range(count) if n not in likely]
+    return item.merged([*states, *(_read_json(_file_of(directory, n, count)) for n in others)])
+
+
+def _file_of(directory: Any, index: int, count: int) -> Any:
+    file = directory / f"process_{index}-of-{count}.json"
+    if file.exists():
+        return file
+    raise ValueError(
+        f"File {file} does not exist, so lanes are missing: {count} processes have saved, and"
+        f" process {index} has not finished writing, or wrote to another disk. Restore another"
+        " checkpoint, or make the file available."
+    )
 
 
 def _pipeline_file_in(directory: Any, iterator: Any) -> Any:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from wholegrain._core.names import kind_of
+
 
 def copy_state(state: Any) -> Any:
     """Return a copy that shares nothing mutable with `state`."""
@@ -125,5 +127,5 @@ def shortened(value: Any) -> str:
     try:
         text = repr(value)
     except (RecursionError, ValueError):  # Nested too deeply, or a number of too many digits.
-        return f"a {type(value).__name__} that is too large to show"
+        return f"{kind_of(value)} that is too large to show"
     return text if len(text) <= 300 else f"{text[:300]}..."

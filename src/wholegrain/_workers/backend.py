@@ -58,7 +58,7 @@ class WorkerSpec:
             generation=self.generation,
             state=self.state,
             singly=self.singly,
-            startup=startup.names(),
+            startup=startup.calls(),
         )
 
     def packed(self) -> bytes:
@@ -127,6 +127,10 @@ class WorkerHandle(ABC):
         """
         return None
 
+    def describe(self) -> str:
+        """Return where the worker runs and what it costs to reach it, for reports; "" if here."""
+        return ""
+
 
 class Backend(ABC):
     """Starts workers. Pass one as `MultiprocessingOptions(backend=...)`."""
@@ -151,6 +155,10 @@ class Backend(ABC):
         Args:
             modules: The modules that the workers will import.
         """
+
+    def max_workers(self) -> int | None:
+        """Return how many workers "auto" may start; None for the number of CPUs of this machine."""
+        return None
 
 
 def resolve(backend: Any) -> Backend:

@@ -5,6 +5,7 @@ import os
 import pickle
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from wholegrain._core.log import logger
@@ -22,6 +23,56 @@ QUIET_S = 5.0
 """A worker that sends nothing for this long is checked for being stuck."""
 
 
+class _Patience:
+    """How long the consumer waits for a worker before it nudges it, and before it warns."""
+
+    def __init__(self) -> None:
+        self.seconds = _NUDGE_AFTER_S
+        self._quiet_since: float | None = None
+        self._has_warned = False
+
+    def note_nudge(self, *, helped: bool) -> None:
+        """Wait longer before the next nudge if this one did not help."""
+        self.seconds = _NUDGE_AFTER_S if helped else min(2 * self.seconds, _NUDGE_AFTER_MOST_S)
+
+    def note_message(self) -> None:
+        """Record that the worker has sent something."""
+        self._quiet_since = None
+
+    def note_quiet(self, why: Callable[[float], str | None]) -> None:
+        """Record that the consumer waits. Log what `why` returns after a while, but only once."""
+        now = time.monotonic()
+        if self._quiet_since is None:
+            self._quiet_since = now
+        quiet_s = now - self._quiet_since
+        if not self._has_warned and quiet_s >= QUIET_S:
+            warning = why(quiet_s)
+            if warning is not None:
+                self._has_warned = True
+                logger().warning("%s", warning)
+
+
+class _Taken:
+    """Elements that were taken, and that the worker may not know of yet."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._told = 0
+        self._untold_bytes = 0
+
+    def add(self, count: int, nbytes: int) -> bool:
+        """Count elements; return whether it is time to tell the worker, which the caller does."""
+        self.count += count
+        self._untold_bytes += nbytes
+        if (
+            self.count - self._told < messages.TAKEN_TOGETHER
+            and self._untold_bytes < messages.TAKEN_TOGETHER_BYTES
+        ):
+            return False
+        self._told, self._untold_bytes = self.count, 0
+        return True
+
+
 class WorkerClient:
     """Starts a worker and exchanges messages with it.
 
@@ -37,15 +88,14 @@ class WorkerClient:
         self._is_open = True
         self._decoder = self.handle.decoder or Decoder(None, 0)
         self._released: tuple[list[int], list[int]] = ([], [])
-        self._acknowledged = 0  # How many elements the worker knows were taken.
-        self._unacknowledged_bytes = 0
-        self._patience = _NUDGE_AFTER_S
-        self._quiet_since: float | None = None
-        self._has_warned = False
+        self._taken = _Taken()
+        self._patience = _Patience()
+        # How many of the next elements the worker announces with BEGUN, and the generation of the
+        # one that it announced last and has not sent yet.
+        self._announced = spec.singly
+        self._begun: int | None = None
         self.worker_pid: int | None = None
         """The process id, known once HELLO has arrived."""
-        self.begun: int | None = None
-        """The generation in which the worker has begun a suspect element."""
         self.report: Any = None
         """The last report of the iterator in the worker."""
         self.decode = self._decoder.decode
@@ -68,10 +118,10 @@ class WorkerClient:
         """
         receive = self.handle.receive
         while True:
-            message = receive(self._patience)
+            message = receive(self._patience.seconds)
             if message is None:
                 message = self._wait_nudging()
-            self._quiet_since = None
+            self._patience.note_message()
             if self._is_content(message):
                 return message
 
@@ -79,10 +129,7 @@ class WorkerClient:
         """Ask the worker for its finished elements, and wait."""
         self.nudge()
         message = self.handle.receive(_NUDGE_AFTER_S)
-        if message is not None:
-            self._patience = _NUDGE_AFTER_S
-            return message
-        self._patience = min(2 * self._patience, _NUDGE_AFTER_MOST_S)
+        self._patience.note_nudge(helped=message is not None)
         while message is None:
             self.note_quiet()
             message = self.handle.receive(QUIET_S)
@@ -95,7 +142,7 @@ class WorkerClient:
             EOFError: If the worker died.
         """
         while (message := self.handle.receive(0)) is not None:
-            self._quiet_since = None
+            self._patience.note_message()
             if self._is_content(message):
                 return message
         return None
@@ -108,24 +155,26 @@ class WorkerClient:
         elif kind == messages.REPORT:
             self.report = pickle.loads(message[1]) or self.report
         elif kind == messages.BEGUN:
-            self.begun = message[1]
+            self._begun = message[1]
         else:
+            if self._begun is not None:
+                self._begun = None
+                self._announced -= 1
             if kind == messages.RECORDS:
                 message[3][:] = self._decoder.receive(message[2], message[3])
             return True
         return False
 
+    def has_begun(self, generation: int) -> bool | None:
+        """Return whether the worker has begun an element of `generation` that has not arrived.
+
+        None if the worker does not announce elements, so that this is not known.
+        """
+        return self._begun == generation if self._announced > 0 else None
+
     def note_quiet(self) -> None:
         """Record that the consumer waits for the worker; warn if the worker seems stuck."""
-        now = time.monotonic()
-        if self._quiet_since is None:
-            self._quiet_since = now
-        quiet_s = now - self._quiet_since
-        if not self._has_warned and quiet_s >= QUIET_S:
-            warning = self.handle.stuck_because(quiet_s)
-            if warning is not None:
-                self._has_warned = True
-                logger().warning("%s", warning)
+        self._patience.note_quiet(self.handle.stuck_because)
 
     def nudge(self) -> None:
         """Ask the worker to send its finished elements now, because the consumer waits."""
@@ -145,6 +194,7 @@ class WorkerClient:
         released, self._released = self._released, self._decoder.take_released()
         if any(released):
             self.handle.send((messages.TAKEN, -1, 0, *released))
+        self._announced += singly
         self.handle.send((messages.SPAN, number, state, singly))
 
     def nbytes_of(self, item: Any, kind: int) -> int:
@@ -157,28 +207,24 @@ class WorkerClient:
         """Cancel all spans assigned to the worker, or the one span `number` if not begun."""
         self.handle.send((messages.CANCEL, number))
 
-    def acknowledge(self, generation: int, taken: int, nbytes: int) -> None:
-        """Report to the worker how many elements were taken, and which slots are free again.
+    def acknowledge(self, generation: int, count: int, nbytes: int) -> None:
+        """Report to the worker that elements were taken, and which slots are free again.
 
         Reports are batched, because the worker can run ahead for a while without one.
 
         Args:
             generation: The generation of the elements.
-            taken: How many elements were taken in total.
-            nbytes: The size of the elements taken since the last call.
+            count: How many elements were taken since the last call.
+            nbytes: Their size.
         """
-        self._unacknowledged_bytes += nbytes
-        if (
-            taken - self._acknowledged >= messages.TAKEN_TOGETHER
-            or self._unacknowledged_bytes >= messages.TAKEN_TOGETHER_BYTES
-        ):
-            self._acknowledged, self._unacknowledged_bytes = taken, 0
+        if self._taken.add(count, nbytes):
             released = self._decoder.take_released()
-            self.handle.send((messages.TAKEN, generation, taken, *released))
+            self.handle.send((messages.TAKEN, generation, self._taken.count, *released))
 
     def reposition(self, generation: int, state: bytes) -> None:
         """Move the worker to a state. Everything that it sends afterwards has that generation."""
-        self._acknowledged = self._unacknowledged_bytes = 0
+        self._taken = _Taken()
+        self._announced, self._begun = 0, None
         self.handle.send((messages.REPOSITION, generation, state, 0))
 
     # The end.

@@ -9,6 +9,7 @@ their values have the same *layout*:
 """
 
 import operator
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,6 +31,7 @@ Location = tuple[int, int]
 _DICT, _LIST, _TUPLE, _ARRAY, _OTHER = range(5)
 _NDARRAY, _MEMMAP = np.ndarray, np.memmap
 _STR = {str}
+_SCALARS = frozenset({int, float, bool, str, bytes, type(None)})
 _MANY = 8
 
 _ALIGNMENT = 64
@@ -51,25 +53,30 @@ def flatten(value: Any, parts: list[Any], arrays: list[Array], others: list[Any]
             others.append(value)
         else:
             shape = value.shape
+            more = () if id(dtype) in _SIMPLE else _metadata_of(dtype)
             if len(shape) > 1 and value.flags.fnc:
-                parts.append((_ARRAY, dtype, shape, "F"))
+                parts.append((_ARRAY, dtype, shape, "F", *more))
                 arrays.append(value.T)  # The same bytes, C-contiguous like all other arrays.
             else:
-                parts.append((_ARRAY, dtype, shape, "C"))
+                parts.append((_ARRAY, dtype, shape, "C", *more))
                 arrays.append(value)
     elif kind is dict and _has_plain_keys(value):
         if follows_jax():  # `_core.tree` explains why the order of the keys depends on jax.
             value = dict(sorted(value.items(), key=_key))
         parts.append((_DICT, *value))
         for item in value.values():
-            # The same as the array branch, without a call per array.
+            # The same as the first and the last branch, without a call for each item.
+            kind = type(item)
             if (
-                type(item) is _NDARRAY
-                and not item.dtype.hasobject
+                kind is _NDARRAY
+                and id(item.dtype) in _SIMPLE
                 and not (item.ndim > 1 and item.flags.fnc)
             ):
                 parts.append((_ARRAY, item.dtype, item.shape, "C"))
                 arrays.append(item)
+            elif kind in _SCALARS:
+                parts.append(_OTHER)
+                others.append(item)
             else:
                 flatten(item, parts, arrays, others)
     elif kind is list or kind is tuple:
@@ -86,6 +93,23 @@ def flatten(value: Any, parts: list[Any], arrays: list[Array], others: list[Any]
 
 
 _key = operator.itemgetter(0)
+
+# Dtypes without objects, fields and metadata, by identity: looking one up is faster than to ask it.
+# They stay alive here, so no other object gets their id.
+_SIMPLE: dict[int, Any] = {}
+_MAX_SIMPLE = 1024
+
+
+def _metadata_of(dtype: Any) -> tuple[bytes, ...]:
+    """Return what distinguishes a dtype from equal ones: its own metadata, or that of its fields.
+
+    Dtypes are equal, also as parts of a layout, if they differ only in metadata.
+    """
+    if dtype.metadata is None and dtype.names is None:
+        if len(_SIMPLE) < _MAX_SIMPLE:
+            _SIMPLE[id(dtype)] = dtype
+        return ()
+    return (pickle.dumps(dtype),)
 
 
 def _has_plain_keys(value: dict[Any, Any]) -> bool:
@@ -164,7 +188,7 @@ class Rebuilder:
         arrays = [part for part in parts if type(part) is tuple and part[0] == _ARRAY]
         self._arrays = [
             (shape, dtype, block, offset, order)
-            for (_, dtype, shape, order), (block, offset) in zip(arrays, locations, strict=True)
+            for (_, dtype, shape, order, *_), (block, offset) in zip(arrays, locations, strict=True)
         ]
         self._fields: list[str] = []
         if (

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from wholegrain._workers.startup import Call
+
 # From the consumer to a worker.
 TAKEN, REPOSITION, NUDGE, SPAN, CANCEL = range(5)
 # From a worker to the consumer. Backends may use negative numbers for messages of their own.
@@ -30,8 +32,8 @@ class Job:
     generation: int
     state: bytes | None
     singly: int
-    """How many elements are sent one by one before messages may hold several.
+    """How many elements are made and sent one by one before messages may hold several.
 
-    Not 0 after a death. The worker then also reports when it begins the first element."""
-    startup: tuple[str, ...]
-    """The names of the functions to call first; see `startup`."""
+    Not 0 after a death. The worker announces each of them with BEGUN, and reads nothing ahead."""
+    startup: tuple[Call, ...]
+    """The functions to call first; see `startup`."""

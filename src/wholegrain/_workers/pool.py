@@ -7,19 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from wholegrain._read.controller import Controller, Observation
+from wholegrain._read.controller import Controller
 from wholegrain._read.shutdown import wait_if_exiting
 from wholegrain._workers import client
 from wholegrain._workers.backend import Backend, WorkerSpec
 from wholegrain._workers.client import WorkerClient
-from wholegrain._workers.inbox import MOST_LOSSES, SINGLY_AFTER_DEATH, death_text
+from wholegrain._workers.deaths import EarlyDeaths, Suspect, death_text
+from wholegrain._workers.load import Load
 
 _log = logging.getLogger("wholegrain")
 
 _NUDGE_AFTER_S = 1e-3
 _LOOK_EVERY_S = 0.1
-_MOST_EARLY_DEATHS = 5
-_MEMORY_EVERY_S = 0.5
 
 
 @dataclass(slots=True, eq=False)
@@ -44,8 +43,7 @@ class Span:
     made_by: int = -1
     made_by_pid: int | None = None
     is_suspect: bool = False  # Whether a worker died while this span was in its queue.
-    losses: int = 0  # How many deaths at its next element had another or an unknown cause.
-    died_at: int = -1  # The position at which a worker died, if the death counts against it.
+    suspect: Suspect = field(default_factory=Suspect)  # Its element that may be the cause.
     death: str | None = None  # The error message once a second worker has died there.
 
 
@@ -72,7 +70,7 @@ class PooledWorker:
 
     def give(self, span: Span, state: bytes) -> None:
         """Assign a span, or the rest of one, to the worker."""
-        singly = SINGLY_AFTER_DEATH if span.is_suspect else 0
+        singly = span.count - span.received if span.is_suspect else 0
         self.connection.assign(span.number, state, singly)
         if not self.queue:
             self.heard_at = time.perf_counter()
@@ -101,17 +99,11 @@ class WorkerPool:
         self._controller = controller
         self._fixed: int | None = None
         self.workers: list[PooledWorker] = []
-        self._early_deaths = 0
-        self._round = self._lost_round = 0
-        self._last_exit = ""
+        self._early_deaths = EarlyDeaths()
+        self._round = 0
         self._reports: dict[int, Any] = {}
-        # The current observation.
-        self._since: float | None = None
-        self._waited = 0.0
-        self._given = 0
-        self._was_full = False
-        self._worker_bytes = 0
-        self._measured_at = 0.0
+        self.load = Load(controller)
+        """Measures how well the workers keep up with the consumer."""
 
     # The number of workers.
 
@@ -137,14 +129,7 @@ class WorkerPool:
         """
         self._observe(nbytes)
         self._round += 1
-        if self._early_deaths >= _MOST_EARLY_DEATHS:
-            self._early_deaths = 0
-            raise RuntimeError(
-                f"Worker process was terminated unexpectedly: {_MOST_EARLY_DEATHS} of them ended"
-                f" while they were being started, the last one with {self._last_exit}."
-                " The log has all of them. Code that is imported or unpickled there, or"
-                " `worker_init_fn`, may have called `sys.exit` or `os._exit`."
-            )
+        self._early_deaths.check()
         staying = [worker for worker in self.workers if not worker.is_leaving]
         for worker in sorted(staying, key=lambda m: m.pending)[
             : max(0, len(staying) - self.wanted)
@@ -197,44 +182,22 @@ class WorkerPool:
         lengths = [len(worker.queue) for worker in self.workers]
         return bool(lengths) and min(lengths) == 0 and max(lengths) > 1
 
-    # Measurements for the controller.
-
-    def note_given(self, count: int) -> None:
-        """Record that elements are handed out."""
-        if self._since is None:
-            # The time before the first element is start-up, which says nothing about the rate.
-            self._open_window(time.perf_counter())
-        else:
-            self._given += count
-
     def note_full(self) -> None:
         """Record that the buffer had no room for another span."""
         if any(not worker.queue for worker in self.workers):
-            self._was_full = True
+            self.load.note_full()
 
     def _observe(self, nbytes: int) -> None:
-        if self._fixed is not None or self._since is None:
+        if self._fixed is not None:
             return
-        now = time.perf_counter()
-        if not all(worker.is_set_up for worker in self.workers):
-            # The effect of a new worker cannot be measured before it has started.
-            self._open_window(now)
-            return
-        seconds = now - self._since
-        if not self._controller.is_due(seconds, self._given):
-            return
-        if now - self._measured_at > _MEMORY_EVERY_S:
-            self._measured_at = now
-            handles = [worker.connection.handle for worker in self.workers]
-            self._worker_bytes = sum(handle.memory_bytes() or 0 for handle in handles)
-        seen = Observation(
-            seconds, self._waited, self._given, self._was_full, nbytes, self._worker_bytes
-        )
-        self._controller.learn(seen)
-        self._open_window(now)
+        if all(worker.is_set_up for worker in self.workers):
+            self.load.consider(nbytes, self._memory_bytes)
+        else:
+            self.load.note_starting()
 
-    def _open_window(self, now: float) -> None:
-        self._since, self._waited, self._given, self._was_full = now, 0.0, 0, False
+    def _memory_bytes(self) -> int:
+        handles = [worker.connection.handle for worker in self.workers]
+        return sum(handle.memory_bytes() or 0 for handle in handles)
 
     # Messages.
 
@@ -264,7 +227,7 @@ class WorkerPool:
             for worker in self.workers if not found else ():
                 if worker.queue and worker.queue[0] is head:
                     worker.connection.note_quiet()
-        self._waited += time.perf_counter() - since
+        self.load.note_waited(time.perf_counter() - since)
         return found
 
     def cancel(self) -> None:
@@ -277,7 +240,7 @@ class WorkerPool:
     def note_set_up(self, worker: PooledWorker) -> None:
         """Record that a worker has started."""
         worker.is_set_up = True
-        self._early_deaths = 0
+        self._early_deaths.forget()
 
     # How workers end.
 
@@ -308,46 +271,34 @@ class WorkerPool:
         """
         wait_if_exiting()  # During interpreter shutdown, workers are expected to disappear.
         connection = worker.connection
-        ended, pid, begun = connection.exit(), connection.worker_pid, connection.begun
+        ended, pid = connection.exit(), connection.worker_pid
         left = self._remove(worker)
         happened = f"Worker {worker.index} (process {pid}) ended unexpectedly with {ended.reason}."
         if not worker.is_set_up:
-            # Workers that were started together and die together count once.
-            if worker.round > self._lost_round:
-                self._lost_round = worker.round
-                self._early_deaths += 1
-            self._last_exit = ended.reason
+            self._early_deaths.note(worker.round, ended.reason)
             _log.warning("%s It was being started.", happened)
             return left
         if not left:
             _log.warning("%s It had nothing to do.", happened)
             return left
+        first = left[0]
+        position = first.start + first.received
+        has_begun = connection.has_begun(first.number) if first.is_suspect else None
         for span in left:
             # Any of them may be the cause, because the worker reads ahead.
             span.is_suspect = True
-        first = left[0]
-        position = first.start + first.received
-        # A second death counts against the element only if the worker reported that it had begun
-        # it. No death counts if the fork server died, because all workers die with it.
-        is_blameless = ended.is_blameless or (first.died_at == position and begun != first.number)
-        if is_blameless:
-            first.losses += 1
-            is_blameless = first.losses <= MOST_LOSSES
-        if is_blameless or first.died_at != position:
-            if not is_blameless:
-                first.died_at = position
-            _log.warning(
-                "%s Another process continues with element %d.%s",
-                happened,
-                position,
-                f"\n{ended.report}" if ended.report else "",
+        if first.suspect.note_death(position, ended, has_begun):
+            first.death = death_text(
+                ended,
+                "Two workers ended while making the same element: element"
+                f" {position} (counted from 0 at the start, or at the last restored state).",
             )
             return left
-        first.died_at = -1
-        first.death = death_text(
-            ended,
-            f"Two workers ended while making the same element: element {position} (counted from 0"
-            " at the start, or at the last restored state).",
+        _log.warning(
+            "%s Another process continues with element %d.%s",
+            happened,
+            position,
+            f"\n{ended.report}" if ended.report else "",
         )
         return left
 

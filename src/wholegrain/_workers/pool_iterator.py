@@ -16,44 +16,22 @@ that have arrived, and assigns enough spans to keep the workers busy until it as
 import contextlib
 import pickle
 import time
-from collections import deque
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from wholegrain._core.errors import take_no_place
 from wholegrain._read.shutdown import wait_if_exiting
 from wholegrain._workers import messages
 from wholegrain._workers.client import WorkerClient
 from wholegrain._workers.failures import unpack_error
-from wholegrain._workers.inbox import Current, Inbox, discard
+from wholegrain._workers.inbox import Delivery, Inbox, discard
+from wholegrain._workers.pace import Pace
 from wholegrain._workers.pickling import dumps
+from wholegrain._workers.plan import Plan, Positions
 from wholegrain._workers.pool import PooledWorker, Span, WorkerPool
 
 T = TypeVar("T")
 
-_SPAN_S = 10e-3
-"""The time that a worker should take for a span."""
-
-_SMALLEST_DEPTH_S = 50e-3
-_LARGEST_DEPTH_S = 1.0
-"""Bounds of how much time the spans in a worker's queue should take."""
-
-_ROOM_BYTES = 4 << 20
-_ROOM_ELEMENTS = 8192
-"""How many bytes and elements may be ready for each worker if elements are small."""
-
-_LONGEST_SPAN = 4096
-_GROWTH = 4
 _PUMP_EVERY_S = 0.5e-3
-
-
-class Positions(Protocol):
-    """Computes states by arithmetic."""
-
-    def left(self, state: Any, /) -> int:
-        """Return how many elements follow after `state`."""
-
-    def after(self, state: Any, count: int, /) -> Any:
-        """Return the state `count` elements after `state`."""
 
 
 class PoolIterator(Inbox[T]):
@@ -79,29 +57,17 @@ class PoolIterator(Inbox[T]):
     ) -> None:
         super().__init__()
         self._pool = pool
-        self._positions = positions
-        self._buffer_size = buffer_size
-        # Measured: seconds and bytes per element, and the time between two calls of the consumer.
-        self._seconds: float | None = None
-        self._nbytes = 1.0
-        self._away_s = 0.0
-        self._left_at: float | None = None
+        self._pace = Pace(buffer_size)
+        self._plan = Plan(positions, state)
+        self._given = 0  # Elements before the current message.
+        self._ended = False
         self._pumped_at = 0.0
-        self._size = 1
-        self._next_number = 1
-        self._stand_at(state)
 
     def _stand_at(self, state: Any) -> None:
         """Forget all spans, and count elements from `state`."""
-        self._base = state
-        self._length = self._positions.left(state)
-        self._planned = 0
-        self._has_planned_end = False
+        self._plan.start_at(state)
+        self._given = 0
         self._ended = False
-        self._spans: deque[Span] = deque()
-        self._orphans: deque[Span] = deque()
-        self._numbers: dict[int, Span] = {}
-        self._given = 0  # Elements before the current message.
         self._forget()
 
     # Elements.
@@ -114,59 +80,58 @@ class PoolIterator(Inbox[T]):
     def _has_workers(self) -> bool:
         return bool(self._pool.workers)
 
-    def _acknowledge(self, count: int) -> None:
+    def _acknowledge(self) -> None:
         """Do nothing: acknowledgements are sent with the next span."""
 
-    def _next_message(self) -> Current:
+    def _next_message(self) -> Delivery:
         """Wait for the next message in order; return the new value of `_current`."""
         while True:
             try:
                 head = self._next_arrived()
                 arrived = head.arrived.popleft()
             except Exception as error:
-                self._check_open()  # Another thread may have called `close` meanwhile.
+                self._life.check()  # Another thread may have called `close` meanwhile.
                 take_no_place(error)
                 raise
             current = self._take_over(head, *arrived)
-            if self._closed:
-                self._stand_at(self._base)
-                self._check_open()
+            if self._life.is_closed:
+                self._stand_at(self._plan.base)
+                self._life.check()
             if current is not None:
                 return current
 
     def _next_arrived(self) -> Span:
         """Wait until a message has arrived for the first span; return the span."""
-        self._check_open()
+        self._life.check()
         if self._ended:
             raise StopIteration
         now = time.perf_counter()
-        if self._left_at is not None:
-            self._away_s = max(now - self._left_at, 0.9 * self._away_s)
+        self._pace.note_call(now)
         if now - self._pumped_at > _PUMP_EVERY_S:
             self._pump()
         while True:
-            head = self._spans[0] if self._spans else None
+            head = self._plan.head
             if head is not None and head.arrived:
-                self._left_at = time.perf_counter()
+                self._pace.note_return()
                 return head
             if head is not None and head.death is not None:
                 death, head.death = head.death, None
-                self._orphans.appendleft(head)
+                self._plan.orphan([head])
                 raise RuntimeError(death)
             if head is not None and head.is_complete:
-                self._numbers.pop(self._spans.popleft().number)
+                self._plan.finish_head()
                 continue
             self._wait()
 
     def _take_over(
         self, head: Span, connection: WorkerClient, kind: int, items: Any, wire_states: Any
-    ) -> Current | None:
-        self._given += self._current[1]
+    ) -> Delivery | None:
+        self._given += self._current.size
         if kind == messages.ERROR:
             self._forget()
             self._raise(head, items, wire_states)
             return None
-        self._pool.note_given(len(items))
+        self._pool.load.note_given(len(items))
         return self._hold(connection, kind, items, wire_states)
 
     def _raise(self, head: Span, packed: bytes | None, wire_state: int | bytes) -> None:
@@ -190,13 +155,10 @@ class PoolIterator(Inbox[T]):
 
     def get_state(self) -> Any:
         """Return the state after the last element that was handed out."""
-        wire_states = self._wire_states  # Another thread may close the iterator meanwhile.
-        wire_state = wire_states[self._cursor - 1] if self._cursor and wire_states else None
+        wire_state = self._current.last_wire_state(self._cursor)
         if isinstance(wire_state, bytes):
             return pickle.loads(wire_state)["state"]
-        count = self._given + self._cursor
-        # Return the given state unchanged before the first element: it may have additional keys.
-        return self._positions.after(self._base, count) if count else self._base
+        return self._plan.state_after(self._given + self._cursor)
 
     def set_state(self, state: Any) -> None:
         """Continue from `state`. Workers keep running."""
@@ -209,7 +171,7 @@ class PoolIterator(Inbox[T]):
 
     def _discard_all(self) -> None:
         self._drop()
-        for span in self._spans:
+        for span in self._plan.spans:
             for connection, kind, items, _ in span.arrived:
                 discard(connection, kind, items)
 
@@ -217,19 +179,19 @@ class PoolIterator(Inbox[T]):
 
     def start(self) -> None:
         """Let the workers begin before the first `next`."""
-        self._check_open()
+        self._life.check()
         if not self._ended:
             self._pump()
 
     def close(self) -> None:
         """End the workers without waiting for them. Can be called more than once."""
-        if self._closed:
+        if self._life.is_closed:
             return
         with contextlib.suppress(Exception):  # It may have been interrupted at any point.
-            self._base = self.get_state()
-        self._closed = True
+            self._plan.base = self.get_state()
+        self._life.is_closed = True
         self._pool.close()
-        self._stand_at(self._base)
+        self._stand_at(self._plan.base)
 
     def _pump(self) -> None:
         """Receive the messages that have arrived, and assign new spans."""
@@ -241,8 +203,7 @@ class PoolIterator(Inbox[T]):
     def _wait(self) -> None:
         """Wait for a message."""
         self._deal()
-        head = self._spans[0] if self._spans else None
-        for worker in self._pool.wait(head):
+        for worker in self._pool.wait(self._plan.head):
             self._receive(worker)
 
     def _receive(self, worker: PooledWorker) -> None:
@@ -256,8 +217,8 @@ class PoolIterator(Inbox[T]):
         except EOFError:
             if not connection.is_open:
                 wait_if_exiting()
-                self._closed = True
-            self._check_open()
+                self._life.is_closed = True
+            self._life.check()
             self._disown(self._pool.bury(worker))
         except BaseException:
             # Interrupted, perhaps in the middle of a message.
@@ -270,19 +231,20 @@ class PoolIterator(Inbox[T]):
 
     def _disown(self, spans: list[Span]) -> None:
         """Queue the unfinished spans of a worker for other workers."""
+        unfinished = []
         for span in spans:
             if isinstance(span.last_wire_state, bytes):
                 # The number of remaining elements is unknown, so continue from the last state.
                 span.arrived.append((span.source, messages.ERROR, None, span.last_wire_state))
                 span.received += 1
             elif span.death is None:
-                self._orphans.append(span)
-        self._orphans = deque(sorted(self._orphans, key=lambda span: span.start))
+                unfinished.append(span)
+        self._plan.orphan(unfinished)
 
     def _take(self, worker: PooledWorker, message: Any) -> None:
         """Add a message to its span."""
         kind, number = message[0], message[1]
-        span = self._numbers.get(number)
+        span = self._plan.find(number)
         connection = worker.connection
         if kind == messages.ERROR and message[4]:
             self._give_up(worker, message[2], is_old=bool(number) and span is None)
@@ -297,7 +259,7 @@ class PoolIterator(Inbox[T]):
             span.is_complete = True
             worker.finish(span)
             if span.received:
-                self._learn_seconds(message[2] / span.received)
+                self._pace.note_span(message[2] / span.received)
             return
         span.source = connection
         span.made_by, span.made_by_pid = worker.index, connection.worker_pid
@@ -312,8 +274,7 @@ class PoolIterator(Inbox[T]):
         span.received += len(items)
         span.last_wire_state = wire_states[-1]
         span.arrived.append((connection, kind, items, wire_states))
-        nbytes = connection.nbytes_of(items[0], kind)
-        self._nbytes = max(nbytes, self._nbytes + 0.2 * (nbytes - self._nbytes))
+        self._pace.note_bytes(connection.nbytes_of(items[0], kind))
 
     def _give_up(self, worker: PooledWorker, packed: bytes, is_old: bool) -> None:
         """Dismiss a worker that failed to start or to go to a state, and raise its exception.
@@ -330,74 +291,45 @@ class PoolIterator(Inbox[T]):
 
     # Assigning spans.
 
-    def _learn_seconds(self, seconds: float) -> None:
-        known = self._seconds
-        self._seconds = seconds if known is None else known + 0.3 * (seconds - known)
-
-    def _room(self) -> int:
-        """Return how many elements may be ready or being made."""
-        small = min(_ROOM_ELEMENTS, int(_ROOM_BYTES / max(1.0, self._nbytes)))
-        each = max(2 * self._buffer_size + 1, small)
-        return each * self._pool.wanted * self._pool.room_factor
+    @property
+    def _outstanding(self) -> int:
+        """How many elements are planned that were not handed out."""
+        return self._plan.planned - self._given - self._cursor
 
     def _deal(self) -> None:
         """Assign spans to the least busy workers while there is room."""
-        pool = self._pool
-        outstanding = self._planned - self._given - self._cursor
-        pool.adjust(int(outstanding * self._nbytes))
-        seconds = self._seconds
-        depth_s = min(max(_SMALLEST_DEPTH_S, 2 * self._away_s), _LARGEST_DEPTH_S)
+        pool, plan = self._pool, self._plan
+        pool.adjust(int(self._outstanding * self._pace.nbytes))
         while True:
             worker = pool.least_busy()
             if worker is None:
                 return
-            if len(worker.queue) > 1 and (seconds is None or worker.pending * seconds >= depth_s):
+            if len(worker.queue) > 1 and self._pace.is_enough(worker.pending):
                 return
-            span = self._orphans.popleft() if self._orphans else self._new_span()
+            span = plan.take_orphan() or self._new_span()
             if span is None and not worker.queue:
                 span = self._reclaimed()
             if span is None:
                 return
-            state = self._base
-            done = span.start + span.received
-            if done:
-                state = self._positions.after(state, done)
+            state = plan.state_after(span.start + span.received)
             left = span.count - span.received
-            packed = dumps((state, left, span.is_last, span.is_suspect))
-            worker.give(span, packed)
+            worker.give(span, dumps((state, left, span.is_last, span.is_suspect)))
 
     def _reclaimed(self) -> Span | None:
         """Steal a span that a held-up worker has not begun, for an idle worker."""
         span = self._pool.take_from_busiest()
         if span is not None:
-            # With a new number, elements that the other worker may still send are ignored.
-            del self._numbers[span.number]
-            self._number(span)
+            self._plan.number(span)  # Elements that the other worker may still send are ignored.
         return span
 
-    def _number(self, span: Span) -> None:
-        span.number = self._next_number
-        self._next_number += 1
-        self._numbers[span.number] = span
-
     def _new_span(self) -> Span | None:
-        if self._has_planned_end:
+        if self._plan.has_end:
             return None
-        outstanding = self._planned - self._given - self._cursor
-        room = self._room()
-        fitting = _LONGEST_SPAN
-        if self._seconds is not None:
-            fitting = max(1, int(_SPAN_S / max(self._seconds, 1e-9)))
-            self._size = max(1, min(fitting, self._size * _GROWTH, _LONGEST_SPAN))
-        size = max(1, min(self._size, room // (2 * self._pool.wanted)))
+        workers = self._pool.wanted
+        room = self._pace.room(workers * self._pool.room_factor)
+        size = self._pace.span_size(room // (2 * workers))
+        outstanding = self._outstanding
         if outstanding and outstanding + size > room:
             self._pool.note_full()
             return None
-        size = min(size, self._length - self._planned)
-        span = Span(self._planned, size)
-        self._number(span)
-        self._planned += size
-        if self._planned >= self._length:
-            span.is_last = self._has_planned_end = True
-        self._spans.append(span)
-        return span
+        return self._plan.add(size)

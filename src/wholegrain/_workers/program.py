@@ -6,6 +6,8 @@ private (copy-on-write), so a worker that writes into such an array does not aff
 """
 
 import pickle
+import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -38,8 +40,12 @@ class WorkerIterator(Protocol):
 
     - `next_into(empty)` is called instead of `__next__`. `empty(shape, dtype)` returns an
       uninitialised array in shared memory, where the consumer reads it without another copy.
+    - `take(count)`, `put_back(count)` and `pass_over(count)` are called too if `takes_chunks` is
+      true. `take` returns up to `count` of the next elements, none at the end; `put_back` undoes
+      the last of them, and `pass_over` moves over elements that were put back.
     - `get_report()` returns anything that can be pickled. It is called a few times per second and
-      at the end. The last result is `RemoteIterator.report` in the main process.
+      at the end, and before each message if `reports_each_message` is true. The last result is
+      `RemoteIterator.report` in the main process.
     """
 
     def __next__(self) -> Any: ...
@@ -242,3 +248,37 @@ def _handed_over(copy: ProgramCopy, data: Any, objects: Sequence[Any] | None) ->
         view = data[start : start + part.nbytes]
         start += aligned(part.nbytes)
         yield part.kind(view) if part.is_object else view
+
+
+class SharedCopies:
+    """Copies of programs in shared memory, kept as long as the programs exist.
+
+    Args:
+        kind: The kind of shared memory to use.
+        objects: Whether a copy includes the `bytes` objects of the program.
+    """
+
+    def __init__(self, kind: memory.Kind, *, objects: bool) -> None:
+        self._kind: memory.Kind = kind
+        self._objects = objects
+        self._lock = threading.Lock()
+        self._copies: weakref.WeakKeyDictionary[Program, memory.Filled] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def copy(self, program: Program) -> tuple[memory.Handle, list[int]]:
+        """Return the handle of a copy of `program`, and descriptors to send with it."""
+        with self._lock:
+            filled = self._copies.get(program)
+            if filled is None:
+                nbytes = program.nbytes if self._objects else program.nbytes_without_objects
+                pieces = program.pieces(objects=self._objects)
+                filled = self._copies[program] = memory.Filled(self._kind, pieces, nbytes)
+        handle = filled.handle
+        return handle, [handle] if isinstance(handle, int) else []
+
+    def close(self) -> None:
+        """Release all copies."""
+        for filled in list(self._copies.values()):
+            filled.close()
+        self._copies.clear()

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
@@ -15,14 +15,8 @@ from wholegrain._read.shutdown import wait_if_exiting
 from wholegrain._workers import messages
 from wholegrain._workers.backend import Backend, WorkerExit, WorkerSpec, resolve
 from wholegrain._workers.client import WorkerClient
-from wholegrain._workers.inbox import (
-    MOST_LOSSES,
-    SINGLY_AFTER_DEATH,
-    Current,
-    Inbox,
-    death_text,
-    discard,
-)
+from wholegrain._workers.deaths import SINGLY_AFTER_DEATH, Suspect, death_text, deaths_text
+from wholegrain._workers.inbox import Delivery, Inbox, discard
 from wholegrain._workers.pickling import dumps, dumps_by_value
 from wholegrain._workers.program import Program
 
@@ -90,15 +84,13 @@ class RemoteIterator(Inbox[T]):
         # Counts calls of `set_state`, so that messages sent before the last one are recognised.
         self._generation = 0
         self._before: int | bytes | None = None  # The state before the current message.
-        self._nbytes = 0
-        # Elements before the current message: in total, and made by earlier processes.
-        self._done = 0
-        self._done_by_others = 0
-        self._died_at = -1
-        self._losses = (-1, 0)  # A position, and how many deaths there do not count against it.
+        self._done = 0  # How many elements came before the current message.
+        self._suspect = Suspect()
         self._ended = False
         self._report: Any = None
         self.waiting: Callable[[], contextlib.AbstractContextManager[None]] | None = None
+        self.keep_report: Callable[[Any], None] | None = None
+        """Called with the last report of a process that has ended."""
         """Entered while the consumer waits for the worker, for measurements."""
 
     @property
@@ -111,9 +103,7 @@ class RemoteIterator(Inbox[T]):
 
     def get_state(self) -> Any:
         """Return the state after the last element that was handed out."""
-        # The same as `_last_wire_state`, inlined because trainers may call this after each step.
-        cursor, wire_states = self._cursor, self._wire_states
-        wire_state = wire_states[cursor - 1] if cursor and wire_states else self._before
+        wire_state = self._last_wire_state()
         if type(wire_state) is int:
             return {messages.COUNTER: wire_state}
         if wire_state is None:
@@ -121,9 +111,14 @@ class RemoteIterator(Inbox[T]):
         return pickle.loads(_pickled_state(wire_state))
 
     def _last_wire_state(self) -> int | bytes | None:
-        # A slice, because an interrupted or closed iterator may have a cursor of another message.
-        wire_states = self._wire_states[: self._cursor]
-        return wire_states[-1] if wire_states else self._before
+        """Return the state after the last element that was handed out."""
+        wire_state = self._current.last_wire_state(self._cursor)
+        return self._before if wire_state is None else wire_state
+
+    def _last_arrived(self) -> int | bytes | None:
+        """Return the state after the last element that arrived."""
+        wire_state = self._current.last_wire_state()
+        return self._before if wire_state is None else wire_state
 
     def set_state(self, state: Any) -> None:
         """Continue from `state`. A running worker moves there and keeps running."""
@@ -131,9 +126,8 @@ class RemoteIterator(Inbox[T]):
         self._drop()
         self._generation += 1
         self._before = pickled
-        self._done = self._done_by_others = 0
-        self._losses = (-1, 0)
-        self._died_at = -1
+        self._done = 0
+        self._suspect = Suspect()
         self._ended = False
         if self._connection is not None:
             try:
@@ -144,7 +138,7 @@ class RemoteIterator(Inbox[T]):
 
     def start_prefetch(self) -> None:
         """Start the process, so that elements are ready for the first `next`."""
-        self._check_open()
+        self._life.check()
         if self._connection is None and not self._ended:
             self._connect()
 
@@ -166,9 +160,14 @@ class RemoteIterator(Inbox[T]):
             self._report = connection.report
         return self._report
 
+    def describe(self) -> str:
+        """Return where the worker runs, if that is not this machine."""
+        connection = self._connection
+        return "" if connection is None else connection.handle.describe()
+
     def close(self) -> None:
         """End the process without waiting for it. Can be called more than once."""
-        self._closed = True
+        self._life.is_closed = True
         self._abandon()
         self._before = self._last_wire_state()
         self._forget()
@@ -181,42 +180,44 @@ class RemoteIterator(Inbox[T]):
 
     def _connect(self) -> WorkerClient:
         """Start a process that continues after the last element that arrived."""
-        wire_state = self._wire_states[-1] if self._wire_states else self._before
-        state = None if wire_state is None else _pickled_state(wire_state)
-        singly = SINGLY_AFTER_DEATH if self._died_at >= 0 else 0
+        state = self._state_to_resume()
+        singly = SINGLY_AFTER_DEATH if self._suspect.position >= 0 else 0
         spec = self._spec
-        self._check_open()
+        self._life.check()
         assert spec is not None
         spec = replace(spec, generation=self._generation, state=state, singly=singly)
         connection = self._connection = WorkerClient(self._backend, spec)
-        self._done_by_others = self._done + self._current[1]
-        if self._closed:  # Another thread called `close` before it could see this connection.
+        if self._life.is_closed:  # Another thread called `close` before it saw this connection.
             self._abandon()
-            self._check_open()
+            self._life.check()
         return connection
 
-    def _acknowledge(self, count: int) -> None:
+    def _state_to_resume(self) -> bytes | None:
+        """Return the state after the last element that arrived; None for the beginning."""
+        wire_state = self._last_arrived()
+        return None if wire_state is None else _pickled_state(wire_state)
+
+    def _acknowledge(self) -> None:
         """Acknowledge a message to the worker: its last element is being handed out."""
-        connection = self._connection
-        if connection is not None and connection is self._source:
+        connection, current = self._connection, self._current
+        if connection is not None and connection is current.source:
             try:
-                taken = self._done + count - self._done_by_others
-                connection.acknowledge(self._generation, taken, self._nbytes)
+                connection.acknowledge(self._generation, current.size, current.nbytes)
             except BaseException:
                 self._abandon()
                 raise
-        if self._wire_states:
+        if current.wire_states:
             # Not needed any more. If it is a method of the object that holds this iterator, it
             # would form a reference cycle, and the worker would live until the next collection.
             self._initial_state = None
 
-    def _next_message(self) -> Current:
+    def _next_message(self) -> Delivery:
         if self.waiting is None:
             return self._receive()
         with self.waiting():
             return self._receive()
 
-    def _receive(self) -> Current:
+    def _receive(self) -> Delivery:
         """Wait for the next message with elements; return the new value of `_current`."""
         try:
             connection, message = self._wait_for_message()
@@ -230,14 +231,14 @@ class RemoteIterator(Inbox[T]):
         if kind == messages.ERROR:
             self._raise(connection, *message[2:])
         current = self._take_over(connection, kind, *message[3:])
-        if self._closed:  # Another thread called `close` before this message was current.
+        if self._life.is_closed:  # Another thread called `close` before this message was current.
             self._forget()
-            self._check_open()
+            self._life.check()
         return current
 
     def _wait_for_message(self) -> tuple[WorkerClient, Any]:
         """Wait for the next message of the current generation."""
-        self._check_open()
+        self._life.check()
         if self._ended:
             raise StopIteration
         while True:
@@ -254,7 +255,7 @@ class RemoteIterator(Inbox[T]):
                 # Interrupted, perhaps in the middle of a message, or closed by another thread.
                 self._abandon()
                 if isinstance(error, Exception):
-                    self._check_open()
+                    self._life.check()
                 raise
             finally:
                 events.end(event)
@@ -271,14 +272,12 @@ class RemoteIterator(Inbox[T]):
         connection: WorkerClient,
         kind: int,
         elements: list[Any],
-        wire_states: list[int | bytes],
+        wire_states: Sequence[int | bytes],
         nbytes: int = messages.TAKEN_TOGETHER_BYTES,
-    ) -> Current:
-        if self._wire_states:
-            self._before = self._wire_states[-1]
-        self._done += self._current[1]
-        self._nbytes = nbytes
-        return self._hold(connection, kind, elements, wire_states)
+    ) -> Delivery:
+        self._before = self._last_arrived()
+        self._done += self._current.size
+        return self._hold(connection, kind, elements, wire_states, nbytes)
 
     def _raise(
         self,
@@ -295,11 +294,11 @@ class RemoteIterator(Inbox[T]):
             where = " while it was being set up"
         else:
             if wire_state is None:
-                wire_state = self._wire_states[-1] if self._wire_states else self._before
+                wire_state = self._last_arrived()
             self._take_over(
                 connection, messages.PLAIN, [None], [] if wire_state is None else [wire_state]
             )
-            self._acknowledge(1)
+            self._acknowledge()
             self._cursor = 1
         from wholegrain._workers.failures import unpack_error  # Rarely needed.
 
@@ -312,6 +311,8 @@ class RemoteIterator(Inbox[T]):
     def _abandon(self) -> None:
         """End the process. The next one continues after the last element that arrived."""
         self._report = self.report
+        if self.keep_report is not None:
+            self.keep_report(self._report)
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -320,24 +321,15 @@ class RemoteIterator(Inbox[T]):
         """Prepare to replace a dead process; raise if workers have died at this element before."""
         wait_if_exiting()
         if not connection.is_open:
-            self._closed = True
-        self._check_open()
+            self._life.is_closed = True
+        self._life.check()
         ended = connection.exit()
-        pid, has_begun = connection.worker_pid, connection.begun == self._generation
+        pid, has_begun = connection.worker_pid, connection.has_begun(self._generation)
         self._abandon()
-        self._check_open()
-        position = self._done + self._current[1]
-        # The first death always counts against the next element. A second one counts only if the
-        # worker reported that it had begun the element. No death counts if the fork server died,
-        # because all workers die with it.
-        is_suspect = self._died_at == position
-        if (ended.is_blameless or (is_suspect and not has_begun)) and self._note_loss(position):
-            pass
-        elif is_suspect:
-            self._died_at = -1
+        self._life.check()
+        position = self._done + self._current.size
+        if self._suspect.note_death(position, ended, has_begun):
             raise RuntimeError(self._describe_death(ended, position, has_begun)) from None
-        else:
-            self._died_at = position
         _log.warning(
             "%s (process %s) ended unexpectedly with %s. Another process continues with its"
             " element %d.%s",
@@ -348,25 +340,15 @@ class RemoteIterator(Inbox[T]):
             f"\n{ended.report}" if ended.report else "",
         )
 
-    def _note_loss(self, position: int) -> bool:
-        """Count a death that no element caused; return False if there were too many."""
-        last, count = self._losses
-        self._losses = position, count + 1 if last == position else 1
-        return self._losses[1] <= MOST_LOSSES
-
-    def _describe_death(self, ended: WorkerExit, position: int, has_begun: bool) -> str:
-        wire_state = self._wire_states[-1] if self._wire_states else self._before
+    def _describe_death(self, ended: WorkerExit, position: int, has_begun: bool | None) -> str:
+        wire_state = self._last_arrived()
         state = (
             "its initial state"
             if wire_state is None
             else repr(pickle.loads(_pickled_state(wire_state)))
         )
-        happened = f"{self._name} ended"
-        if has_begun:
-            happened += " twice while making the same element: its"
-        else:
-            happened += f" {MOST_LOSSES} times in a row before it could begin with its next"
-        happened += (
+        happened = (
+            f"{self._name} ended{deaths_text(has_begun)}"
             f" element {position} (counted from 0 at the start, or at the last restored state),"
             f" after the state {state}."
         )

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.install import install_command
 from wholegrain._state.fingerprint import fingerprint as fingerprint
+from wholegrain._state.lanes import merge_states as merge_states
 from wholegrain.checkpoint.handler import CheckpointHandler as CheckpointHandler
 
 if TYPE_CHECKING:

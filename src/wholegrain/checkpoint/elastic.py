@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
-from typing import Any
+import functools
+import os
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
-from wholegrain._core.interruption import is_interruption
-from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
-from wholegrain._graph import shares
 from wholegrain._graph.iter_dataset import IterDataset
-from wholegrain._graph.iterator import DatasetIterator, closed_error
+from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.nodes.interleave import InterleaveDatasetIterator, InterleaveIterDataset
-from wholegrain._graph.nodes.mix import MixedIterDataset
-from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
-from wholegrain._graph.nodes.zip import ZipIterDataset
-from wholegrain._graph.run_iterator import Run
-from wholegrain._state import files
-from wholegrain._state.validate import (
-    check_mapping,
-    flag_of,
-    is_whole_number,
-    number_of,
-    part_of,
-    shortened,
-    wrong_state,
-)
+from wholegrain.checkpoint.elastic_lanes import ElasticLanesIterator
+from wholegrain.checkpoint.elastic_shards import ElasticDatasetIterator
 from wholegrain.options import MultiprocessingOptions, ReadOptions
 from wholegrain.sharding import ShardOptions
+
+_Iterator: TypeAlias = ElasticLanesIterator | ElasticDatasetIterator
 
 
 class ElasticIterator(IterDataset[Any]):
@@ -42,16 +30,35 @@ class ElasticIterator(IterDataset[Any]):
     them, their states are saved one by one, and they are redistributed when the number of processes
     changes.
 
+    With `lanes`, the pipeline may be any MapDataset or IterDataset. Each process has the same
+    number of lanes, and a step takes the same number of elements from each lane. So the batches of
+    all processes, one after the other, are the same global batch for any number of processes and
+    workers. A state has the state of each lane. `for batch in elastic` is an epoch; the next loop
+    is the next epoch, with other shuffles and random numbers. All processes end after the same
+    step.
+
     It is a dataset with a single iterator: `next(elastic)` and `elastic.get_state()` are those of
     `iter(elastic)`, and transformations read from that iterator.
 
     Args:
         ds: A MapDataset without filters, or an IterDataset over an `InterleaveIterDataset` or
-            several Parquet files.
+            several Parquet files. With `lanes`, any dataset.
         global_batch_size: How many elements all shards together read in one step.
         shard_options: The shard of this process.
         read_options: How far to read ahead, and with how many threads.
         multiprocessing_options: If given, worker processes run the pipeline.
+        lanes: Into how many lanes to divide the pipeline. It has to be a multiple of the number of
+            shards, and `global_batch_size` a multiple of it.
+        steps: With `lanes`: how many steps an epoch has. By default that follows from the length of
+            the pipeline. If the length is not known, as after a filter, "count" reads the pipeline
+            once to count its elements. If the pipeline has no end, an epoch of so many steps
+            begins where the one before it has ended.
+        remainder: With `lanes`: "drop" ends an epoch after the last step that all lanes can fill.
+            "pad" ends it when all lanes have ended, repeats rows where elements are missing, and
+            adds a boolean array that is false there: under the key "mask" if elements are dicts,
+            else batches are pairs of the batch and the mask.
+        count_cache: A folder to keep what "count" has counted, for later runs of this pipeline. Its
+            files do not notice if data files or imported code change: delete them then.
     """
 
     def __init__(
@@ -62,22 +69,30 @@ class ElasticIterator(IterDataset[Any]):
         *,
         read_options: ReadOptions = ReadOptions(),  # noqa: B008  (never changed)
         multiprocessing_options: MultiprocessingOptions | None = None,
+        lanes: int | None = None,
+        steps: int | Literal["count"] | None = None,
+        remainder: Literal["drop", "pad"] = "drop",
+        count_cache: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__()
         self._closed = False
-        self._arguments = (
-            ds,
-            global_batch_size,
-            shard_options,
-            read_options,
-            multiprocessing_options,
-        )
-        self._iterator = ElasticDatasetIterator(*self._arguments)
+        arguments = (ds, global_batch_size, shard_options, read_options, multiprocessing_options)
+        if lanes is not None:
+            self._open: Callable[[], _Iterator] = functools.partial(
+                ElasticLanesIterator, *arguments, lanes, steps, remainder, count_cache
+            )
+        elif steps is not None or count_cache is not None or remainder != "drop":
+            raise ValueError("`steps`, `remainder` and `count_cache` need `lanes`.")
+        else:
+            self._open = functools.partial(ElasticDatasetIterator, *arguments)
+        self._iterator: _Iterator = self._open()
 
-    def __iter__(self) -> ElasticDatasetIterator:
+    def __iter__(self) -> DatasetIterator[Any]:
         if self._iterator.is_closed and not self._closed:
             # A pipeline that reads from it has closed it, and is opened again.
-            self._iterator = ElasticDatasetIterator(*self._arguments)
+            self._iterator = self._open()
+        if isinstance(self._iterator, ElasticLanesIterator):
+            self._iterator.begin_epoch()
         return self._iterator
 
     def __next__(self) -> Any:
@@ -90,6 +105,14 @@ class ElasticIterator(IterDataset[Any]):
     def set_state(self, state: State) -> None:
         """Go to a position that `get_state` returned, in this or another run."""
         self._iterator.set_state(state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position as PyTorch's programs save it: a dict with text in it."""
+        return self._iterator.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go to a position that `state_dict` returned, in this or another run."""
+        self._iterator.load_state_dict(state_dict)
 
     def start_prefetch(self) -> None:
         """Start reading ahead before the first element is requested."""
@@ -129,9 +152,58 @@ class ElasticIterator(IterDataset[Any]):
         return self._iterator.has_shard_states
 
     @property
+    def has_lane_states(self) -> bool:
+        """Whether the state has the state of each lane."""
+        return isinstance(self._iterator, ElasticLanesIterator)
+
+    @property
     def opened_from(self) -> Any:
         """The dataset that it iterates over, which checkpoints describe."""
         return self._iterator.opened_from
+
+    @property
+    def epoch(self) -> int:
+        """With `lanes`: the number of the epoch, from 0."""
+        return self._lanes.epoch
+
+    @property
+    def has_epochs(self) -> bool:
+        """Whether it has `lanes`, and epochs that end."""
+        return isinstance(self._iterator, ElasticLanesIterator) and self._iterator.has_epochs
+
+    def set_epoch(self, epoch: int) -> None:
+        """With `lanes`: go to the start of an epoch of a pipeline that ends."""
+        self._lanes.set_epoch(epoch)
+
+    @property
+    def step_in_epoch(self) -> int:
+        """With `lanes`: how many steps of the epoch were taken."""
+        return self._lanes.step_in_epoch
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """With `lanes`: how many steps the epoch has; None if unknown, or if there is no end."""
+        return self._lanes.steps_per_epoch
+
+    @property
+    def lanes(self) -> int:
+        """With `lanes`: how many lanes there are."""
+        return self._lanes.lanes
+
+    @property
+    def owned(self) -> range:
+        """With `lanes`: the lanes of this process."""
+        return self._lanes.owned
+
+    def merged(self, states: Sequence[State]) -> State:
+        """With `lanes`: merge states that some of the processes have saved."""
+        return self._lanes.merged(states)
+
+    @property
+    def _lanes(self) -> ElasticLanesIterator:
+        if not isinstance(self._iterator, ElasticLanesIterator):
+            raise AttributeError("This `ElasticIterator` has no lanes: give it `lanes`.")
+        return self._iterator
 
     async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Take the state now, and return a coroutine that writes it into `directory`."""
@@ -140,223 +212,3 @@ class ElasticIterator(IterDataset[Any]):
     async def load(self, directory: Any) -> Coroutine[Any, Any, None]:
         """Return a coroutine that reads the state from `directory` and goes there."""
         return await self._iterator.load(directory)
-
-
-class ElasticDatasetIterator(DatasetIterator[Any]):
-    """A position in an ElasticIterator."""
-
-    def __init__(
-        self,
-        ds: MapDataset[Any] | IterDataset[Any],
-        global_batch_size: int,
-        shard_options: ShardOptions,
-        read_options: ReadOptions,
-        multiprocessing_options: MultiprocessingOptions | None,
-    ) -> None:
-        super().__init__()
-        self._ds = self.opened_from = ds
-        self._global_batch_size = global_batch_size
-        self._shard_options = shard_options
-        self._read_options = read_options
-        self._multiprocessing_options = multiprocessing_options
-        self._global_next_index = 0
-        self._iterator: DatasetIterator[Any] | None = None
-        self._closed = False
-        self._is_map = isinstance(ds, MapDataset)
-        if isinstance(ds, MapDataset):
-            if ds.sparse:
-                raise ValueError(
-                    "`ElasticIterator` cannot count elements after a `filter` or a flat map on a"
-                    " MapDataset: some of them are missing. Filter the stored data instead."
-                )
-        else:
-            self._check_iter_dataset(ds)
-
-    def _check_iter_dataset(self, ds: IterDataset[Any]) -> None:
-        if self._multiprocessing_options is not None:
-            raise NotImplementedError(
-                "`ElasticIterator` over an IterDataset runs without worker processes."
-            )
-        for node in _nodes(ds):
-            if isinstance(node, (ZipIterDataset, MixedIterDataset, PrefetchIterDataset)):
-                raise ValueError(
-                    f"`ElasticIterator` cannot redistribute {node} over other processes. It needs"
-                    " an `InterleaveIterDataset` over files or datasets."
-                )
-        shares.check_can_shard(_interleaved(ds), 2, False)
-
-    @property
-    def shard_options(self) -> ShardOptions:
-        """The shard of this process."""
-        return self._shard_options
-
-    @property
-    def base_iterator(self) -> DatasetIterator[Any]:
-        """The iterator of this shard's batches, created on first use."""
-        if self._iterator is None:
-            if self._closed:
-                raise closed_error()
-            self._iterator = self._shard().__iter__()
-        return self._iterator
-
-    @property
-    def any_state_fits(self) -> bool:
-        """Whether the state of any process restores this one."""
-        return self._is_map
-
-    @property
-    def has_shard_states(self) -> bool:
-        """Whether the state of each dataset is saved separately."""
-        return not self._is_map
-
-    def _batch_size(self) -> int:
-        size, rest = divmod(self._global_batch_size, self._shard_options.shard_count)
-        if rest:
-            raise ValueError(
-                "`global_batch_size` has to be a multiple of the number of shards, but"
-                f" {self._global_batch_size} is not one of {self._shard_options.shard_count}."
-            )
-        if size < 0 or (self._is_map and not size):
-            raise ValueError(
-                f"`global_batch_size` has to be at least 1, but got {self._global_batch_size}."
-            )
-        return size
-
-    def _shard(self) -> IterDataset[Any]:
-        size, options = self._batch_size(), self._shard_options
-        if isinstance(self._ds, MapDataset):
-            first = self._global_next_index + options.shard_index
-            part = self._ds[first :: options.shard_count]
-            batches: MapDataset[Any] = part.batch(size, drop_remainder=True)
-            ds = batches.to_iter_dataset(self._read_options)
-            if self._multiprocessing_options is not None:
-                ds = ds.mp_prefetch(self._multiprocessing_options)
-            return ds
-        whole = _interleaved(self._ds)
-        share = shares.shard(whole, options.shard_index, options.shard_count, False)
-        return share.batch(size) if size else share
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._closed
-
-    def __next__(self) -> Any:
-        position = self._global_next_index
-        try:
-            if self._closed:
-                raise closed_error()
-            if not self._is_map:
-                return next(self.base_iterator)
-            element = next(self.base_iterator)
-            self._global_next_index = position + self._global_batch_size
-            return element
-        except BaseException as error:
-            if is_interruption(error) and self._is_map:
-                # The element was not returned, so the position does not include it.
-                self._global_next_index = position
-                self._drop_iterator()
-            keep_user_frames(error)
-            raise
-
-    def start_prefetch(self) -> None:
-        self.base_iterator.start_prefetch()
-
-    def get_state(self) -> State:
-        if self._is_map:
-            return {"global_next_index": self._global_next_index}
-        return self.base_iterator.get_state()
-
-    def set_state(self, state: State) -> None:
-        # Do nothing after the position has changed: an interruption there could not undo it.
-        if self._is_map:
-            position = number_of(state, "global_next_index", self)
-            self._drop_iterator()
-            self._global_next_index = position
-        else:
-            self.base_iterator.set_state(state)
-
-    def get_shard_states(self) -> dict[int, State]:
-        """Return the state of each of this shard's datasets, by its number among all datasets."""
-        states = self._interleave().get_shard_states()
-        return {self._global_number(number): state for number, state in enumerate(states)}
-
-    def set_shard_states(self, shard_states: Mapping[Any, State]) -> None:
-        """Go to the position at which each of this shard's datasets has the given state."""
-        interleave = self._interleave()
-        ordered = [shard_states[key] for key in _sorted_numbers(shard_states)]
-        for shard in ordered:
-            flag_of(shard, "exhausted", self)
-            part_of(shard, "state", self)
-        count = len(interleave.opened_from.datasets)
-        if len(ordered) != count:
-            raise ValueError(
-                f"There are states of {len(ordered)} datasets, but this shard has {count}. Were"
-                " they taken from other files or by another shard?"
-            )
-        interleave.set_shard_states(ordered)
-        if isinstance(self._iterator, Run):
-            self._iterator.note_moved()
-
-    async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
-        return files.save_later(self, directory)
-
-    async def load(self, directory: Any) -> Coroutine[Any, Any, None]:
-        return files.restore_later(self, directory)
-
-    def _global_number(self, number: int) -> int:
-        return number * self._shard_options.shard_count + self._shard_options.shard_index
-
-    def _interleave(self) -> InterleaveDatasetIterator[Any]:
-        if self._is_map:
-            raise NotImplementedError(
-                "An `ElasticIterator` over a MapDataset has one position for all shards, not one"
-                " for each dataset."
-            )
-        iterator: Any = self.base_iterator
-        if isinstance(iterator, Run):
-            iterator.mend()
-        while not isinstance(iterator, InterleaveDatasetIterator):
-            if not iterator._parents:  # noqa: SLF001
-                raise ValueError(
-                    f"`ElasticIterator` needs an `InterleaveIterDataset` over files or datasets, to"
-                    f" save the state of each, but the data come from {iterator}."
-                )
-            iterator = iterator._parent  # noqa: SLF001
-        return iterator
-
-    def _drop_iterator(self) -> None:
-        iterator, self._iterator = self._iterator, None
-        if iterator is not None:
-            iterator.close()
-
-    def close(self) -> None:
-        self._closed = True
-        if self._is_map:
-            self._drop_iterator()
-        elif self._iterator is not None:
-            self._iterator.close()
-
-
-def _sorted_numbers(shard_states: Any) -> list[Any]:
-    """Return the keys of the states of single datasets, sorted as numbers."""
-    owner = "ElasticIterator"
-    keys: list[Any] = list(check_mapping(shard_states, owner))
-    for key in keys:
-        if not is_whole_number(key) and not (isinstance(key, str) and key.isdecimal()):
-            raise wrong_state(owner, f"a dataset has the number {shortened(key)}")
-    return sorted(keys, key=int)
-
-
-def _interleaved(ds: Any) -> Any:
-    """Return the pipeline with each file of a source as a dataset of its own."""
-    if hasattr(ds, "interleaved"):
-        return ds.interleaved()
-    if not ds.parents or isinstance(ds, InterleaveIterDataset):
-        return ds
-    return ds.with_parents([_interleaved(parent) for parent in ds.parents])
-
-
-def _nodes(ds: Any) -> list[Any]:
-    """Return a dataset and all datasets upstream of it."""
-    return [ds, *(node for parent in ds.parents for node in _nodes(parent))]

@@ -82,7 +82,13 @@ def missing_file(path: str, message: str = os.strerror(errno.ENOENT)) -> Missing
 
 
 def unreadable(path: str, error: OSError) -> DataFileError:
-    """Return the error for a file that the system cannot open or read."""
+    """Return the error for a file that the system cannot open or read.
+
+    An exception of a signal handler, such as a `TimeoutError`, says nothing about the file and is
+    raised as it is.
+    """
+    if is_interruption(error):
+        raise error
     if error.errno == errno.ENOENT or isinstance(error, FileNotFoundError):
         return missing_file(path)
     number = error.errno or errno.EIO

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from wholegrain.sources import _remote
+from wholegrain.sources._cached import RemoteObject
 from wholegrain.sources._errors import UnreadableFileError, unreadable
 
 
@@ -116,26 +117,17 @@ class RemoteFile:
 
     def __init__(self, url: str) -> None:
         self.path = url
-        self._store, self._key = _remote.locate(url)
-        self.size = _remote.size(url)
+        self._object = RemoteObject(url)
+        self.size = self._object.size
+        self.tag = self._object.tag  # as in `ObjectInfo`
 
     def read(self, start: int, length: int) -> bytes:
-        stop = min(start + length, self.size)
-        if start >= stop:
-            return b""
-        with _remote.named(self.path):
-            return self._store.read(self._key, start, stop)
+        return self.read_ranges([start], [length])[0]
 
     def read_ranges(self, starts: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
-        # Stores treat an empty range as an error, or as the whole object.
-        filled = [(start, start + length) for start, length in zip(starts, lengths, strict=True)]
-        filled = [(start, stop) for start, stop in filled if start < stop]
-        if not filled:
-            return [b""] * len(starts)
-        with _remote.named(self.path):
-            found = self._store.read_ranges(self._key, *map(list, zip(*filled, strict=True)))
-        parts = iter(found)
-        return [next(parts) if length else b"" for length in lengths]
+        pairs = zip(starts, lengths, strict=True)
+        stops = [min(start + length, self.size) for start, length in pairs]
+        return self._object.read_ranges(starts, stops)
 
     def close(self) -> None:
         """Do nothing: connections belong to the store."""
@@ -144,6 +136,15 @@ class RemoteFile:
 def open_file(path: str) -> LocalFile | RemoteFile:
     """Open the file or the object at `path`."""
     return RemoteFile(path) if _remote.is_remote(path) else LocalFile(path)
+
+
+def read_all(path: str) -> bytes:
+    """Return the content of the file or the object at `path`."""
+    file = open_file(path)
+    try:
+        return file.read(0, file.size)
+    finally:
+        file.close()
 
 
 class FileStream(io.RawIOBase):

@@ -32,12 +32,15 @@ class Handles(Generic[H]):
     Args:
         open: Opens the file with a number.
         close: Closes a handle when the source is closed. Not called for dropped handles.
+        files_each: How many file descriptors a handle has.
     """
 
-    def __init__(self, open: Callable[[int], H], close: Callable[[H], None]) -> None:
+    def __init__(
+        self, open: Callable[[int], H], close: Callable[[H], None], files_each: int = 1
+    ) -> None:
         self._open = open
         self._close = close
-        self._most = _most_open_files()
+        self._most = _most_open_files() // files_each
         self._start()
 
     def _start(self) -> None:

@@ -1,7 +1,8 @@
 """Reads the statistics of columns from the footer of a Parquet file.
 
 Arrow decodes these statistics too, but a damaged footer can make it abort the whole process. Here
-only a few of the footer's fields are read, with bounds checks.
+only a few of the footer's fields are read, with bounds checks. Whether a footer is valid as a whole
+is for Arrow to say: it checks fields that are skipped here.
 
 The footer is a `FileMetaData` of parquet.thrift, in Thrift's compact protocol.
 """
@@ -20,6 +21,7 @@ _DEEPEST = 40
 # The types of fields in the compact protocol.
 _BOOLS = (1, 2)
 _INT8 = 3
+_INT64 = 6
 _INTEGERS = (4, 5, 6)
 _DOUBLE = 7
 _BINARY = 8
@@ -27,11 +29,14 @@ _LISTS = (9, 10)
 _MAP = 11
 _STRUCT = 12
 
-# The numbers of the fields to read: values (None), structs (the shape of each), or lists of structs
-# (the shape in a list). All others are skipped.
+# The numbers of the fields to read: values (their type), structs (the shape of each), or lists of
+# structs (the shape in a list). All others are skipped, and fields of another type, as in Arrow.
 _Shape = Mapping[int, Any]
 _MAX, _MIN, _NULL_COUNT, _MAX_VALUE, _MIN_VALUE = 1, 2, 3, 5, 6
-_STATISTICS: _Shape = dict.fromkeys((_MAX, _MIN, _NULL_COUNT, _MAX_VALUE, _MIN_VALUE))
+_STATISTICS: _Shape = {
+    **dict.fromkeys((_MAX, _MIN, _MAX_VALUE, _MIN_VALUE), _BINARY),
+    _NULL_COUNT: _INT64,
+}
 _ROW_GROUPS, _COLUMNS, _META_DATA, _STATISTICS_OF_COLUMN = 4, 1, 3, 12
 _COLUMN: _Shape = {_META_DATA: {_STATISTICS_OF_COLUMN: _STATISTICS}}
 _FOOTER: _Shape = {_ROW_GROUPS: [{_COLUMNS: [_COLUMN]}]}
@@ -59,29 +64,34 @@ class ColumnStatistics:
 Statistics = list[list[ColumnStatistics]]
 
 
-def read_statistics(file: RandomFile) -> Statistics | None:
-    """Return the statistics of each row group's columns; None if they cannot be read."""
+def read_footer(file: RandomFile) -> bytes | None:
+    """Return the footer of a file; None if the file is encrypted or damaged."""
     start = max(0, file.size - _TAIL_BYTES)
     tail = file.read(start, file.size - start)
     if len(tail) < 8 or not tail.endswith(_END):
-        return None  # The file is encrypted or damaged.
+        return None
     length = int.from_bytes(tail[-8:-4], "little")
     if length + 8 > file.size:
         return None
     if length + 8 > len(tail):
-        footer = file.read(file.size - 8 - length, length)
-    else:
-        footer = tail[-8 - length : -8]
-    return statistics_of(footer)
+        return file.read(file.size - 8 - length, length)
+    return tail[-8 - length : -8]
+
+
+def as_file(footer: bytes) -> bytes:
+    """Return a file that has nothing but a footer."""
+    return _END + footer + len(footer).to_bytes(4, "little") + _END
 
 
 def statistics_of(footer: bytes) -> Statistics | None:
-    """Return the statistics in a footer; None if it is damaged."""
+    """Return the statistics of each row group's columns in a footer; None if it is damaged."""
     try:
         found, _ = _struct(footer, 0, _FOOTER)
+        if _ROW_GROUPS not in found:
+            return None
         return [
             [_column_statistics(column) for column in group.get(_COLUMNS, ())]
-            for group in found.get(_ROW_GROUPS, ())
+            for group in found[_ROW_GROUPS]
         ]
     except (_DamagedError, IndexError):
         return None
@@ -119,18 +129,15 @@ def _struct(data: bytes, at: int, shape: _Shape) -> tuple[dict[int, Any], int]:
             number += step
         else:
             number, at = _integer(data, at)
-        if number not in shape:
-            at = _after(data, at, kind, 0)
-            continue
-        inner = shape[number]
-        if inner is None:
+        inner = shape.get(number)
+        if inner == kind:
             found[number], at = _value(data, at, kind)
         elif isinstance(inner, list) and kind in _LISTS:
             found[number], at = _structs(data, at, inner[0])
         elif isinstance(inner, dict) and kind == _STRUCT:
             found[number], at = _struct(data, at, inner)
         else:
-            raise _DamagedError
+            at = _after(data, at, kind, 0)
     return found, at + 1
 
 
@@ -148,8 +155,6 @@ def _structs(data: bytes, at: int, shape: _Shape) -> tuple[list[dict[int, Any]],
 def _value(data: bytes, at: int, kind: int) -> tuple[int | bytes, int]:
     if kind in _INTEGERS:
         return _integer(data, at)
-    if kind != _BINARY:
-        raise _DamagedError
     length, at = _varint(data, at)
     return data[at : at + length], at + length
 

@@ -21,7 +21,13 @@ from wholegrain.sources._arrow_columns import Columns
 from wholegrain.sources._errors import CorruptFileError, explaining
 from wholegrain.sources._files import FileStream, check_file, open_file
 from wholegrain.sources._optional import require
-from wholegrain.sources._parquet_footer import ColumnStatistics, Statistics, read_statistics
+from wholegrain.sources._parquet_footer import (
+    ColumnStatistics,
+    Statistics,
+    as_file,
+    read_footer,
+    statistics_of,
+)
 
 _pq: Any = require("pyarrow.parquet", extra="parquet", purpose="Reading Parquet files")
 
@@ -113,9 +119,10 @@ class ParquetFileReader:
                 self._check_unchanged()
             file = open_file(self.path)
             try:
-                found = read_statistics(file) or []
+                footer = read_footer(file)
             finally:
                 file.close()
+        found = read_statistics(footer) or []
         # If the number of columns differs, the statistics belong to something else.
         width = self._metadata.num_columns
         if [len(columns) for columns in found] == [width] * len(self.piece_rows):
@@ -177,6 +184,17 @@ class ParquetFileReader:
     def explained(self, where: str = "") -> AbstractContextManager[None]:
         """Add the name of the file to errors of Arrow."""
         return explaining(self.path, "Parquet", where, ArrowFileError)
+
+
+def read_statistics(footer: bytes | None) -> Statistics | None:
+    """Return the statistics in a footer; None if Arrow or we cannot read it."""
+    if footer is None:
+        return None
+    try:
+        _pq.ParquetFile(pa.BufferReader(as_file(footer)))
+    except Exception:  # It is not the footer that Arrow has read before.
+        return None
+    return statistics_of(footer)
 
 
 def _first_leaves(schema: Any) -> dict[str, int]:

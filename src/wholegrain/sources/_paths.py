@@ -8,13 +8,14 @@ import re
 from collections.abc import Sequence
 from urllib.parse import unquote, urlsplit
 
-from wholegrain.sources import _remote
+from wholegrain.sources import _cached, _remote
 from wholegrain.sources._errors import PathTypeError, missing_file
 from wholegrain.sources._remote import is_remote as is_remote
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 _WILDCARD = re.compile(r"[*?\[]")
+_NO_DOT = r"(?!\.)"
 # "name@16" or "name@16.bagz": shards 0 to 15. "name@*": all existing shards.
 _SHARDED = re.compile(r"(?P<base>.*[^/])@(?P<count>\d+|\*)(?P<suffix>(\.[^@/]*)?)", re.DOTALL)
 
@@ -65,17 +66,29 @@ def matching_objects(pattern: str) -> list[str]:
     wildcard = _WILDCARD.search(key)
     folder = key[: wildcard.start() if wildcard else len(key)].rpartition("/")[0]
     matches = re.compile(_translate(key)).fullmatch
-    return [address + found for found in _remote.list_under(address + folder) if matches(found)]
+    return [address + found for found in _cached.list_under(address + folder) if matches(found)]
 
 
 def _translate(pattern: str) -> str:
-    """Return the regular expression of a pattern in which `*` stays within a folder."""
-    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]*\])", pattern)
-    special = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    return "".join(
-        special.get(part) or (_character_set(part) if part.startswith("[") else re.escape(part))
-        for part in parts
-    )
+    """Return the regular expression of a pattern, with the rules of `glob`.
+
+    `*` stays within a folder, and no wildcard matches a dot at the begin of a name.
+    """
+    special = {
+        "**/": rf"(?:{_NO_DOT}[^/]*/)*",
+        "**": rf"[^/]*(?:/{_NO_DOT}[^/]*)*",
+        "*": "[^/]*",
+        "?": "[^/]",
+    }
+    found = ""
+    begins = True  # whether a name begins here
+    for part in filter(None, re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]*\])", pattern)):
+        wildcard = _character_set(part) if part.startswith("[") else special.get(part)
+        if wildcard is not None and begins and part != "**/":
+            found += _NO_DOT
+        found += re.escape(part) if wildcard is None else wildcard
+        begins = part.endswith("/")
+    return found
 
 
 def _character_set(part: str) -> str:

@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import SupportsIndex
 
 from wholegrain._core.types import Indices
-from wholegrain.sources import _paths, _remote
+from wholegrain.sources import _paths
 from wholegrain.sources._errors import missing_file, out_of_range, unreadable
+from wholegrain.sources._files import read_all
 from wholegrain.sources._sharded import as_indices
 from wholegrain.sources.protocol import RandomAccessDataSource
 
@@ -65,7 +66,7 @@ class FolderDataSource(RandomAccessDataSource[bytes]):
             raise out_of_range(position, len(self._names), repr(self))
         path = f"{self._root}/{self._names[position]}"
         if _paths.is_remote(path):
-            return _remote.read_all(path)
+            return read_all(path)
         try:
             with open(path, "rb", buffering=0) as file:
                 return file.readall()

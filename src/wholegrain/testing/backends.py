@@ -66,6 +66,9 @@ class _Watched(Backend):
     def prepare(self, modules: Iterable[str]) -> None:
         self._backend.prepare(modules)
 
+    def max_workers(self) -> int | None:
+        return self._backend.max_workers()
+
     def start(self, spec: WorkerSpec) -> WorkerHandle:
         handle = self._backend.start(spec)
         _require(isinstance(handle, WorkerHandle), f"`start` returned {handle!r}, not a handle.")

@@ -129,7 +129,7 @@ def _read_elsewhere(
 ) -> list[Any]:
     """Return the elements that a new process reads from `state` on."""
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / _JOB).write_bytes(pickle.dumps((packed, state, count, startup.names())))
+        (Path(folder) / _JOB).write_bytes(pickle.dumps((packed, state, count, startup.calls())))
         # Not a pipe: workers of the pipeline might hold on to it.
         with open(Path(folder) / _LOG, "w+b") as log:
             process = subprocess.Popen(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import cloudpickle  # type: ignore[import-untyped]
 
 from wholegrain._cli.pipelines import is_pipeline
+from wholegrain._core.names import kind_of
 
 HEAVY_BYTES = 1_000_000
 
@@ -69,7 +70,7 @@ def _captured(value: Any, depth: int) -> Iterator[tuple[str, Any]]:
         if type(value).__module__.startswith("wholegrain.sources"):
             return
         for name, captured in vars(value).items():
-            yield f"the attribute `{name}` of a {type(value).__name__}", captured
+            yield f"the attribute `{name}` of {kind_of(value)}", captured
             yield from _captured(captured, depth - 1)
 
 

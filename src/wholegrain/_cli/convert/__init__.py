@@ -6,6 +6,7 @@ workers are the processes.
 
 import argparse
 import contextlib
+import dataclasses
 import os
 import threading
 import time
@@ -17,7 +18,6 @@ import wholegrain as wg
 from wholegrain._cli.console import Console, Progress, progress, size_text, time_text
 from wholegrain._cli.convert import mapping
 from wholegrain._cli.convert import plan as plans
-from wholegrain._cli.convert.files import sync_folder
 from wholegrain._cli.convert.plan import Plan
 from wholegrain._cli.convert.reading import open_reader, shared_reader
 from wholegrain._cli.convert.shards import (
@@ -31,8 +31,10 @@ from wholegrain._cli.convert.work import Stage, WorkFolder
 from wholegrain._cli.errors import BadInput
 from wholegrain._cli.formats import Format, find, format_of_name
 from wholegrain._read import machine
+from wholegrain._shards.files import sync_folder
 
 _UPDATES_PER_S = 10
+_WRITTEN = (Format.ARRAY_RECORD, Format.TFRECORD, Format.PARQUET, Format.ARROW, Format.FOLDER)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -60,10 +62,10 @@ def _convert(arguments: argparse.Namespace) -> int:
         if not is_new:
             done = len(plan.shards) - len(todo)
             console.line(f"Continuing: {done} of {len(plan.shards)} shards are finished.", "yellow")
-        workers = _worker_count(arguments.workers, len(todo))
-        _run_shards(plan, WriteShard(plan), todo, workers, "Writing")
+        crew = _Crew(arguments.workers, _ray_backend() if arguments.ray else None)
+        _run_shards(plan, WriteShard(plan), todo, crew, "Writing")
         if arguments.verify:
-            problem = _verify(plan, arguments.workers)
+            problem = _verify(plan, crew)
             if problem:
                 console.line(
                     f"Verification failed: {problem} The destination was not changed.", "red"
@@ -102,7 +104,7 @@ class _Request:
                 " tfrecord, parquet, arrow or folder."
             )
         self._to = Format(to)
-        if self._to in (Format.BAGZ, Format.NPY):
+        if self._to not in _WRITTEN:
             raise BadInput(
                 f"{self._to} files can be read, but not written; --to accepts array_record,"
                 " tfrecord, parquet, arrow and folder."
@@ -208,14 +210,36 @@ def _keeps_names(plan: Plan) -> bool:
     return plan.format.has_columns or plan.format is Format.FOLDER
 
 
-def _worker_count(asked: int | None, shards: int) -> int:
-    workers = min(machine.available_cpus(), shards) if asked is None else min(asked, shards)
-    # For a single shard another process would not be faster.
-    return 0 if workers == 1 and asked is None else workers
+@dataclasses.dataclass(frozen=True)
+class _Crew:
+    """Which processes do the work.
+
+    Args:
+        asked: How many; None for as many as there are processors, here or on the cluster.
+        backend: Starts them; None for this machine.
+    """
+
+    asked: int | None
+    backend: Any
+
+    def count(self, shards: int) -> int:
+        """Return the number of processes for so many shards."""
+        if self.asked is not None:
+            return min(self.asked, shards)
+        if self.backend is not None:
+            return min(int(self.backend.max_workers()), shards)
+        workers = min(machine.available_cpus(), shards)
+        return 0 if workers == 1 else workers  # For one shard a process would not be faster.
+
+
+def _ray_backend() -> Any:
+    from wholegrain.ray import RayBackend
+
+    return RayBackend()
 
 
 def _run_shards(
-    plan: Plan, job: Callable[[int], Any], numbers: list[int], workers: int, label: str
+    plan: Plan, job: Callable[[int], Any], numbers: list[int], crew: _Crew, label: str
 ) -> list[Any]:
     """Apply a function to each of the shards in several processes."""
     if not numbers:
@@ -223,8 +247,11 @@ def _run_shards(
     ds = wg.MapDataset.source(numbers).map(job)
     # Each process handles one shard at a time, and no shard is handled twice.
     shards = ds.to_iter_dataset(wg.ReadOptions(num_threads=0, prefetch_buffer_size=0))
+    workers = crew.count(len(numbers))
     if workers:
-        options = wg.MultiprocessingOptions(workers, per_worker_buffer_size=len(numbers))
+        options = wg.MultiprocessingOptions(
+            workers, per_worker_buffer_size=len(numbers), backend=crew.backend
+        )
         shards = shards.mp_prefetch(options)
     total = sum(plan.shards[n].stop - plan.shards[n].start for n in numbers)
     counted = new_progress(plan)
@@ -251,11 +278,10 @@ def _updating(bar: Progress, counted: Any) -> Iterator[None]:
     bar.update(int(counted.sum()))
 
 
-def _verify(plan: Plan, asked: int | None) -> str:
+def _verify(plan: Plan, crew: _Crew) -> str:
     # Shards that an earlier run has moved were verified then, if requested.
     numbers = [s.number for s in plan.shards if done_path(plan, s).exists()]
-    workers = _worker_count(asked, len(numbers))
-    problems = _run_shards(plan, CompareShard(plan), numbers, workers, "Verifying")
+    problems = _run_shards(plan, CompareShard(plan), numbers, crew, "Verifying")
     problem = next(filter(None, problems), "")
     if problem and plans.source_has_changed(plan):
         return f"The source {plan.source.path!r} was changed while it was converted. {problem}"

@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from wholegrain._cli import example
-from wholegrain._cli.convert.reading import BytesReader, Reader, arrow
+from wholegrain._cli.convert.reading import BytesReader, Reader
 from wholegrain._cli.errors import BadInput
 from wholegrain._cli.formats import Format
+from wholegrain._core.names import kind_of
+from wholegrain._shards.writing import arrow
 
 RECORD, NAME = "record", "name"
 _ENDINGS = {"bytes": ".bin", "json": ".json", "example": ".example"}
@@ -34,8 +36,9 @@ def choose_rows(reader: Reader, to: Format, asked: str) -> str:
                 " records are not converted."
             )
         return "bytes"
-    if from_bytes:
-        return "bytes" if asked == "auto" else asked
+    if isinstance(reader, BytesReader):
+        default = "json" if reader.is_json else "bytes"
+        return default if asked == "auto" else asked
     schema = reader.schema
     is_plain = _has_records(schema)
     if asked == "bytes" and not is_plain:
@@ -243,7 +246,7 @@ def _from_json(record: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise BadInput(f"A record is not valid JSON: {error}.") from error
     if not isinstance(row, dict):
-        raise BadInput(f"A record is not a JSON object, but a {type(row).__name__}.")
+        raise BadInput(f"A record is not a JSON object, but {kind_of(row)}.")
     return row
 
 

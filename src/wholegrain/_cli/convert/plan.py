@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import wholegrain
-from wholegrain._cli.convert.files import sync_folder, write_whole
 from wholegrain._cli.convert.work import PLAN, WorkFolder
 from wholegrain._cli.errors import BadInput
 from wholegrain._cli.formats import Format, Found
+from wholegrain._shards.files import sync_folder, write_whole
 
 _BYTES_PER_SHARD = 256_000_000
 _SHARDED = re.compile(r"(?P<base>.*)@(?P<count>\d+)(?P<ending>\.[^@/.]*)?", re.DOTALL)

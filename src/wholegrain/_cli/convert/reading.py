@@ -2,13 +2,16 @@
 
 import contextlib
 import functools
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from wholegrain import sources
 from wholegrain._cli.errors import BadInput
 from wholegrain._cli.formats import Format, Found, open_source
+from wholegrain._shards.writing import arrow
 from wholegrain.sources._errors import explaining
 from wholegrain.sources._files import LocalFile, check_file
 from wholegrain.sources._mapping import MappedFile
@@ -19,9 +22,17 @@ _RECORDS_AT_ONCE = 256
 SINGLE_ARRAY = "value"
 
 
-def arrow() -> Any:
-    """Return pyarrow, or raise an error that says what to install."""
-    return require("pyarrow", extra="parquet", purpose="Converting columns")
+class _JsonLines:
+    """The lines of JSON Lines files as bytes."""
+
+    def __init__(self, found: Found) -> None:
+        self._source = sources.JsonlDataSource(found.files, parse=False)
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def __getitems__(self, indices: Any) -> list[bytes]:
+        return [text.encode() for text in self._source.__getitems__(indices)]
 
 
 class BytesReader:
@@ -30,8 +41,11 @@ class BytesReader:
     schema: Any = None
 
     def __init__(self, found: Found) -> None:
-        self._source = open_source(found, check=True)  # do not copy damaged records
-        self.names: list[str] | None = self._source.names if found.format is Format.FOLDER else None
+        # Damaged records are not copied.
+        self.is_json = found.format is Format.JSONL
+        self._source = _JsonLines(found) if self.is_json else open_source(found, check=True)
+        is_folder = found.format is Format.FOLDER
+        self.names: list[str] | None = getattr(self._source, "names", None) if is_folder else None
         self.count = len(self._source)
 
     def read(self, start: int, stop: int) -> Iterator[list[bytes]]:
@@ -160,13 +174,91 @@ def _column(array: Any) -> Any:
     return column
 
 
-Reader = BytesReader | ColumnsReader | ArraysReader
+class RowsReader:
+    """The rows of sources that return dicts: CSV, tar and MDS files."""
+
+    def __init__(self, found: Found) -> None:
+        self._source = open_source(found, check=True)
+        self.count = len(self._source)
+        if not self.count:
+            raise BadInput(f"{found.path!r} has no records to convert.")
+        encodings = self._source.columns.items() if found.format is Format.MDS else ()
+        self._json = {name for name, kind in encodings if kind == "json"}
+        as_text = ("str_int", "str_decimal")
+        self._numbers_as_text = {name for name, kind in encodings if kind in as_text}
+        if found.format is Format.MDS:
+            self.schema = mds_schema(found.path, self._source)
+        elif found.format is Format.TAR:
+            self.schema = self._schema_of_samples()
+        else:
+            self.schema = arrow().schema([(name, arrow().string()) for name in self._source[0]])
+
+    def _schema_of_samples(self) -> Any:
+        """Return the key of samples and all their fields."""
+        pa = arrow()
+        names = dict.fromkeys(name for sample in self._source for name in sample)
+        fields = [name for name in names if name not in ("__key__", "__url__")]
+        return pa.schema([("__key__", pa.string()), *((name, pa.binary()) for name in fields)])
+
+    def _value(self, row: dict[str, Any], name: str) -> Any:
+        value = row.get(name)
+        if name in self._json:
+            return json.dumps(value, ensure_ascii=False)
+        if isinstance(value, (np.ndarray, np.generic)):
+            return value.tolist()
+        is_text = name in self._numbers_as_text
+        return str(value) if is_text else value
+
+    def read(self, start: int, stop: int) -> Iterator[Any]:
+        """Yield tables of the rows from `start` to `stop - 1`."""
+        pa = arrow()
+        for at in range(start, stop, _RECORDS_AT_ONCE):
+            indices = np.arange(at, min(at + _RECORDS_AT_ONCE, stop))
+            rows = self._source.__getitems__(indices)
+            columns = {
+                field.name: pa.array([self._value(row, field.name) for row in rows], field.type)
+                for field in self.schema
+            }
+            yield pa.table(columns, schema=self.schema)
+
+
+def mds_schema(path: str, source: Any) -> Any:
+    """Return the columns of an MDS dataset; JSON and numbers of any size become text."""
+    pa = arrow()
+    first = source[0]
+    fields = []
+    for name, encoding in source.columns.items():
+        kind = encoding.partition(":")[0]
+        value = first[name]
+        if isinstance(value, np.ndarray):
+            column = pa.from_numpy_dtype(value.dtype)
+            for _ in value.shape:
+                column = pa.list_(column)
+        elif isinstance(value, np.generic):
+            column = pa.from_numpy_dtype(value.dtype)
+        elif kind == "int":
+            column = pa.int64()
+        elif kind == "str_float":
+            column = pa.float64()
+        elif isinstance(value, bytes):
+            column = pa.binary()
+        elif kind in ("str", "str_int", "str_decimal", "json"):
+            column = pa.string()
+        else:
+            raise BadInput(f"{path!r}: the column {name!r} of {encoding!r} cannot be converted.")
+        fields.append((name, column))
+    return pa.schema(fields)
+
+
+Reader = BytesReader | ColumnsReader | ArraysReader | RowsReader
 
 
 def open_reader(found: Found) -> Reader:
     """Return a reader for the records that were found."""
     if found.format is Format.NPY:
         return ArraysReader(found)
+    if found.format in (Format.CSV, Format.TAR, Format.MDS):
+        return RowsReader(found)
     return ColumnsReader(found) if found.format.has_columns else BytesReader(found)
 
 

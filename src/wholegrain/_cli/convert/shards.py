@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from wholegrain._cli.convert.files import sync, sync_folder, temporary_name, write_whole
 from wholegrain._cli.convert.mapping import chunks_to_write
 from wholegrain._cli.convert.plan import Plan, Shard
-from wholegrain._cli.convert.reading import Reader, arrow, open_reader, shared_reader
+from wholegrain._cli.convert.reading import Reader, open_reader, shared_reader
 from wholegrain._cli.convert.work import DONE, FILES, PROGRESS
-from wholegrain._cli.convert.writing import finish, open_writer
 from wholegrain._cli.formats import Format, Found
 from wholegrain._core.difference import difference
 from wholegrain._core.types import NDArray
+from wholegrain._shards.files import sync, sync_folder, temporary_name, write_whole
+from wholegrain._shards.writing import arrow, finish, open_writer
 
 
 def new_progress(plan: Plan) -> NDArray[np.int64]:

@@ -15,8 +15,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from wholegrain._cli.convert.files import TEMPORARY, sync_folder, write_whole
 from wholegrain._cli.errors import BadInput
+from wholegrain._shards.files import TEMPORARY, sync_folder, write_whole
 
 PLAN, PROGRESS, FILES, DONE = "plan.json", "progress", "files", "done-{:05d}"
 _MARKER = "made-by-wholegrain-convert.json"

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from wholegrain._graph.nodes.rebatch import RebatchIterDataset as RebatchIterDataset
     from wholegrain._graph.nodes.repeat import RepeatIterDataset as RepeatIterDataset
     from wholegrain._graph.nodes.repeat import RepeatMapDataset as RepeatMapDataset
+    from wholegrain._graph.nodes.shard import shard_dataset as shard_dataset
     from wholegrain._graph.nodes.shuffle import ShuffleMapDataset as ShuffleMapDataset
     from wholegrain._graph.nodes.shuffle import WindowShuffleMapDataset as WindowShuffleMapDataset
     from wholegrain._graph.nodes.slice import IndexedMapDataset as IndexedMapDataset
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from wholegrain._graph.nodes.zip import ZipMapDataset as ZipMapDataset
     from wholegrain._graph.prefetching import multithread_prefetch as multithread_prefetch
     from wholegrain._graph.prefetching import process_prefetch as process_prefetch
+    from wholegrain._graph.shares import share_of as share_of
 
 _HOMES = {
     "apply_transformations": "apply",
@@ -82,6 +84,7 @@ _HOMES = {
     "RebatchIterDataset": "nodes.rebatch",
     "RepeatIterDataset": "nodes.repeat",
     "RepeatMapDataset": "nodes.repeat",
+    "shard_dataset": "nodes.shard",
     "ShuffleMapDataset": "nodes.shuffle",
     "WindowShuffleMapDataset": "nodes.shuffle",
     "IndexedMapDataset": "nodes.slice",
@@ -95,6 +98,7 @@ _HOMES = {
     "ZipMapDataset": "nodes.zip",
     "multithread_prefetch": "prefetching",
     "process_prefetch": "prefetching",
+    "share_of": "shares",
 }
 
 __getattr__ = lazy.importer(

@@ -12,12 +12,13 @@ from wholegrain._core.elements import nbytes
 from wholegrain._core.errors import add_stage_note
 from wholegrain._core.failure import PartlyFailed, is_failure, joined
 from wholegrain._core.stack import Empty, GrowingBatch, has_large_arrays, stack
-from wholegrain._core.types import Indices, T
+from wholegrain._core.types import Indices, State, T
 from wholegrain._core.whole_number import whole_number
 from wholegrain._graph.chunks import for_each, raise_failure, read_singly
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode, OneParentMapNode
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.pace import LARGEST_CHUNK, Pace
 from wholegrain._state.counting import CountingRule
 from wholegrain._state.spec import CheckpointSpec
 
@@ -76,20 +77,30 @@ class BatchMapDataset(OneParentMapNode[T]):
     def chunk_hint(self) -> int:
         return -(-self.parent.chunk_hint // self._batch_size)
 
+    @property
+    def stacks(self) -> bool:  # type: ignore[override]
+        return self._batch_fn is None
+
     def getitem(self, index: int) -> T | None:
+        return self._read_batch(index, None)
+
+    def getitem_into(self, index: int, empty: Empty) -> T | None:
+        return self._read_batch(index, empty)
+
+    def _read_batch(self, index: int, empty: Empty | None) -> T | None:
         epoch, position = divmod(index, self._length)
         first = position * self._batch_size
         last = min(first + self._batch_size, self._parent_length)
         start = epoch * self._parent_length
         if abs(start + last) >= 2**63:  # A late epoch of an infinite dataset: no int64 array.
             positions = range(start + first, start + last)
-            return self._batch([self.parent.getitem(position) for position in positions])  # type: ignore[no-any-return]
+            return self._batch([self.parent.getitem(position) for position in positions], empty)  # type: ignore[no-any-return]
         members = np.arange(start + first, start + last)
         if self._batch_fn is None:
             rows: Any = self.parent.gather(members)
             if rows is not None:
                 return rows  # type: ignore[no-any-return]
-        return self._batch(self._read_members(members))  # type: ignore[no-any-return]
+        return self._batch(self._read_members(members), empty)  # type: ignore[no-any-return]
 
     def _read_members(self, members: Indices) -> Sequence[Any]:
         elements = self.parent.getitems(members)
@@ -143,7 +154,7 @@ class BatchMapDataset(OneParentMapNode[T]):
     def _batch_each(self, batches: list[Any], groups: Sequence[Any]) -> None:
         batches.extend(map(self._batch, groups))
 
-    def _batch(self, elements: Sequence[Any]) -> Any:
+    def _batch(self, elements: Sequence[Any], empty: Empty | None = None) -> Any:
         for element in elements:
             if element is None:
                 raise ValueError(
@@ -151,7 +162,7 @@ class BatchMapDataset(OneParentMapNode[T]):
                     " `to_iter_dataset()` before `batch` to leave missing elements out."
                 )
         if self._batch_fn is None:
-            return stack(elements)
+            return stack(elements, empty)
         try:
             return self._batch_fn(list(elements))
         except ValueError as error:
@@ -245,6 +256,11 @@ class BatchDatasetIterator(TransformIterator[T]):
         self._at_once = batch_size  # How many members to take at a time; fewer if they are large.
         # Parents with columnar data can return a whole batch in one call.
         self._take_stacked = getattr(parent, "take_stacked", None) if self._stacks else None
+        # Members that were taken for the next batches, to save calls, and put back. None if there
+        # can be no such members, or if a whole batch may be taken past them.
+        takes_more = parent.takes_back and self._take_stacked is None
+        self._read: list[Any] | None = [] if takes_more else None
+        self._pace = Pace()
 
     def __next__(self) -> T:
         if self._take_stacked is not None:
@@ -315,7 +331,33 @@ class BatchDatasetIterator(TransformIterator[T]):
 
     def _take(self, count: int) -> list[Any]:
         """Take at most `count` members; none at the end."""
-        return self.parent.take(count)
+        read = self._read
+        if read:
+            members = read[:count]
+            self.parent.pass_over(len(members))
+            del read[:count]
+            return members
+        if read is None or count >= LARGEST_CHUNK:
+            return self.parent.take(count)
+        parent = self.parent  # With the same clock, if clocks are switched while it reads.
+        members = self._pace.take(parent, max(count, self._pace.count))
+        if len(members) > count:
+            parent.put_back(len(members) - count)
+            read += members[count:]
+            del members[count:]
+        return members
+
+    def go_to(self, state: State) -> None:
+        super().go_to(state)
+        self._forget_read()
+
+    def _forget_read(self) -> None:
+        if self._read:
+            self._read = []
+
+    def close(self) -> None:
+        self._forget_read()
+        super().close()
 
     @property
     def moves_at_end(self) -> bool:
@@ -326,6 +368,7 @@ class BatchDatasetIterator(TransformIterator[T]):
 
     def _set_next_index(self, index: int) -> None:
         self.parent._set_next_index(index * self._batch_size)
+        self._forget_read()
 
     def __str__(self) -> str:
         return (

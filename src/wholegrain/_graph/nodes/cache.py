@@ -23,6 +23,7 @@ class CacheIterDataset(OneParentIterNode[T]):
 
     keeps_size = True
     checkpoint = CheckpointSpec(rereads=True)
+    is_cache = True
 
     def __init__(self, parent: AnyDataset[T]) -> None:
         super().__init__(parent)

@@ -2,18 +2,17 @@
 
 import itertools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from wholegrain._core.failure import PartlyFailed
-from wholegrain._core.names import transform_name
 from wholegrain._core.types import T
 from wholegrain._graph import fusion
 from wholegrain._graph.chunks import after_failure
 from wholegrain._graph.drop_watch import DropWatch
-from wholegrain._graph.element_iterator import ElementIterator
+from wholegrain._graph.element_iterator import FunctionIterator, FunctionIterNode
 from wholegrain._graph.iterator import DatasetIterator
-from wholegrain._graph.kinds import FunctionTransform, OneParentIterNode, method_or_function
+from wholegrain._graph.kinds import FunctionTransform, method_or_function
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._state.spec import CheckpointSpec
 
@@ -45,26 +44,22 @@ class FilterMapDataset(FunctionTransform[T]):
         return f"{name} leaves gaps: `ds[i]` may be None, and iteration skips them."
 
 
-class FilterIterDataset(OneParentIterNode[T]):
+class FilterIterDataset(FunctionIterNode[T]):
     """The elements for which a function is true, in order."""
 
+    takes = ("Filter", "filter")
     keeps_size = True
     checkpoint = CheckpointSpec(free=("transform",), position="regrouped")
-
-    def __init__(self, parent: Any, transform: Any) -> None:
-        super().__init__(parent)
-        # Raise here, not when the first element is read.
-        method_or_function(transform, "Filter", "filter")
-        self._transform = transform
 
     def open(self) -> DatasetIterator[T]:
         return FilterDatasetIterator(self._parent.__iter__(), self._transform)
 
-    def __str__(self) -> str:
-        return f"FilterIterDataset(transform={transform_name(self._transform)})"
+    @property
+    def _element_spec(self) -> Any:
+        return self._parent._element_spec
 
 
-class FilterDatasetIterator(ElementIterator[T]):
+class FilterDatasetIterator(FunctionIterator[T]):
     """A position in a FilterIterDataset: after the last element that the function was called for.
 
     The function is called for all elements of a chunk, and then the parent is put back. When a kept
@@ -73,7 +68,7 @@ class FilterDatasetIterator(ElementIterator[T]):
 
     def __init__(self, parent: DatasetIterator[Any], transform: Any) -> None:
         super().__init__(parent, transform)
-        self._keeps: Callable[[Any], Any] = method_or_function(transform, "Filter", "filter")
+        self._keeps = FilterIterDataset.function_of(transform)
         self._watch = DropWatch(self, self.context.options)
         # A DropWatch that may raise has to do so at the exact element, so elements come singly.
         self._chunks = parent.takes_back and not self._watch.raises
@@ -106,9 +101,9 @@ class FilterDatasetIterator(ElementIterator[T]):
 
     def take(self, count: int) -> list[T]:
         if not self._chunks:
-            return super(ElementIterator, self).take(count)
+            return super().take(count)
         if self._back:
-            self._forget_held()  # The function is called again for elements that were put back.
+            self.forget_read()  # The function is called again for elements that were put back.
         while True:
             if not self._verdicts and not self._look_at(min(count, self._watch.left_in_window)):
                 return []
@@ -134,15 +129,16 @@ class FilterDatasetIterator(ElementIterator[T]):
 
     def _look_at(self, count: int) -> bool:
         """Call the function for some elements of the parent; return whether there were any."""
-        elements = self.parent.take(count)
+        parent = self.parent  # With the same clock, if clocks are switched while it reads.
+        elements = self._inputs.take(parent, count)
         verdicts: list[Any] = []
         try:
-            self.transform_chunk(verdicts, elements)
+            self._judge(verdicts, elements)
             if len(verdicts) < len(elements):
                 raise StopIteration  # The function raised it, and `map` treated it as the end.
         except BaseException as error:
-            verdicts = after_failure(error, verdicts, self.transform_chunk, self, elements)
-        self.parent.put_back(len(elements))
+            verdicts = after_failure(error, verdicts, self._judge, self, elements)
+        parent.put_back(len(elements))
         self._elements, self._verdicts = elements, verdicts
         return bool(elements)
 
@@ -164,14 +160,13 @@ class FilterDatasetIterator(ElementIterator[T]):
         """Return the parent's offset in the chunk of the last `take`."""
         return _ends(self._given)[-1 - self._back]
 
-    def _forget_held(self) -> None:
-        super()._forget_held()
+    def forget_read(self) -> None:
         self._elements = self._verdicts = ()
         self._given, self._back = (), 0
 
-    def transform_chunk(self, results: list[Any], elements: list[Any]) -> None:
+    def _judge(self, verdicts: list[Any], elements: list[Any]) -> None:
         # `truth` may fail too: that of an array does.
-        results.extend(map(operator.truth, map(self._keeps, elements)))
+        verdicts.extend(map(operator.truth, map(self._keeps, elements)))
 
 
 def _ends(verdicts: Sequence[Any]) -> list[int]:

@@ -1,6 +1,7 @@
 """Splits each element into parts."""
 
-import contextlib
+import bisect
+import itertools
 import operator
 import sys
 from collections.abc import Iterable, Sequence
@@ -11,8 +12,9 @@ import numpy as np
 from wholegrain._core.failure import Failure, PartlyFailed, can_be_recorded
 from wholegrain._core.names import transform_name
 from wholegrain._core.types import FlatMaps, Indices, S, State, T
-from wholegrain._graph.chunks import for_each
-from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
+from wholegrain._graph.chunks import after_failure, for_each
+from wholegrain._graph.element_iterator import FunctionIterator
+from wholegrain._graph.iterator import DatasetIterator, go_to_state_of
 from wholegrain._graph.kinds import AnyDataset, OneParentIterNode, OneParentMapNode
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.user_functions import check_flat_map
@@ -131,99 +133,167 @@ class FlatMapIterDataset(OneParentIterNode[T]):
         return f"FlatMapIterDataset(transform={transform_name(self._transform)})"
 
 
-class FlatMapDatasetIterator(TransformIterator[T]):
-    """A position among the parts of an element, and the parent's state before that element."""
+class FlatMapDatasetIterator(FunctionIterator[T]):
+    """A position among the parts of an element, and the parent's state before that element.
+
+    An element stays the current one until a part of the next one is returned. If the parent
+    supports `put_back`, a chunk of elements is split at a time, and the parent is put back to the
+    current one.
+    """
 
     def __init__(self, parent: DatasetIterator[S], transform: FlatMaps[S, T]) -> None:
-        super().__init__(parent)
-        self._transform = transform
-        self._parts: Sequence[Any] = ()
-        self._next_part = 0
-        self._before_element = parent.get_state()
+        super().__init__(parent, transform)
+        self._fan_out = sys.maxsize  # How many parts an element of the last chunk had, if known.
+        self.forget_read()
+
+    def forget_read(self) -> None:
+        self._splits: Sequence[Any] = ()  # The parts of each element of the chunk that follows.
+        self._hold([])
+
+    def _hold(self, splits: Sequence[Sequence[Any]], start: tuple[Any, int] = (None, 0)) -> None:
+        """Hold the parts of some elements; `start` is the position before the first part.
+
+        A position is the parent's state (None if it is the current one) and a number of parts.
+        """
+        self._start, self._cursor, self._at = start, 0, 0
+        self._ends = list(itertools.accumulate(map(len, splits)))
+        self._parts: Sequence[Any] = (
+            splits[0] if len(splits) == 1 else list(itertools.chain.from_iterable(splits))
+        )
+        self._before: State | None = None  # The parent's state before the first, if it was asked.
 
     def __next__(self) -> T:
-        part = self._next_part
-        parts = self._parts
-        while part >= len(parts):
-            parts = self._split_next()
-            part = 0
-        self._next_part = part + 1
-        return parts[part]  # type: ignore[no-any-return]
+        for part in self.take(1):
+            return part
+        raise StopIteration
 
     def take(self, count: int) -> list[T]:
-        part, parts = self._next_part, self._parts
-        while part >= len(parts):
+        while self._cursor >= len(self._parts):
             try:
-                parts = self._split_next()
+                self._go_on(count)
             except StopIteration:
                 return []
-            part = 0
-        if type(parts) is not list:  # Reading a part may fail.
-            self._next_part = part + 1
-            return [parts[part]]
-        self._next_part = stop = min(part + count, len(parts))
-        return parts[part:stop]
+        cursor, parts = self._cursor, self._parts
+        if type(parts) is list:
+            taken = parts[cursor : cursor + count]
+            self.pass_over(len(taken))
+            return taken
+        self.pass_over(1)
+        return [parts[cursor]]  # One at a time: reading a part may fail.
 
-    def _split_next(self) -> Sequence[Any]:
-        before = self.parent.get_state()
+    def pass_over(self, count: int) -> None:
+        self._cursor += count
+        at = bisect.bisect_left(self._ends, self._cursor)
+        if at != self._at and self._chunks:
+            if at > self._at:
+                self.parent.pass_over(at - self._at)
+            else:
+                self.parent.put_back(self._at - at)
+        self._at = at
+
+    def put_back(self, count: int) -> None:
+        self.pass_over(-count)
+
+    def _go_on(self, count: int) -> None:
+        """Hold the parts of the next elements. About `count` parts will be needed."""
+        before, part = self._position()
+        start = self.parent.get_state() if before is None else before, part
+        last = self._parts_of_last(part)
+        if self._chunks:
+            self.parent.pass_over(len(self._ends) - self._at)
+        splits = self._splits
+        self._hold([], start)
+        if not splits:
+            splits = self._split_chunk(max(1, count // self._fan_out), last)
+        before = self._before
+        if type(splits[0]) is Failure:
+            self._hold([])
+            self._splits = splits[1:]
+            if self._chunks:
+                self.parent.pass_over(1)
+            self.raise_explained(splits[0])
+        # Lists are held together, up to an element that failed.
+        stop = 1
+        while stop < len(splits) and type(splits[stop]) is type(splits[0]) is list:
+            stop += 1
+        self._hold(splits[:stop], start)
+        self._before, self._splits = before, splits[stop:]
+
+    def _parts_of_last(self, part: int) -> int:
+        """Return how many parts the last element that is held has; `part` if none is held."""
+        ends = self._ends
+        return ends[-1] - (ends[-2] if len(ends) > 1 else 0) if ends else part
+
+    def _split_chunk(self, count: int, last: int) -> Sequence[Any]:
+        """Return the parts of each of the next elements of the parent.
+
+        Args:
+            count: How many elements.
+            last: How many parts the element before them has, which the state at the end tells.
+        """
+        parent = self.parent  # With the same clock, if clocks are switched while it reads.
+        before = parent.get_state()
         try:
-            element = next(self.parent)
-        except StopIteration:
-            self._before_element = before
-            self._parts = ()
-            raise
+            elements = self._inputs.take(parent, count if self._chunks else 1)
         except BaseException as error:
-            if not can_be_recorded(error):
-                raise
-            self.check_open()
-            self._skip()
+            if can_be_recorded(error):
+                self.check_open()
+                self.forget_read()
             raise
+        if not elements:
+            self._start = before, last
+            raise StopIteration
+        splits: list[Any] = []
         try:
+            self._split_each(splits, elements)
+            self._fan_out = max(1, sum(map(len, splits)) // len(splits))
+        except BaseException as error:
+            splits = after_failure(error, splits, self._split_each, self, elements)
+        if self._chunks:
+            parent.put_back(len(elements))
+        self._before = before
+        return splits
+
+    def _split_each(self, results: list[Any], elements: Sequence[Any]) -> None:
+        for element in elements:
             parts: Iterable[Any] = self._transform.flat_map(element)
             if type(parts) is not list and not (
                 hasattr(parts, "__len__") and hasattr(parts, "__getitem__")
             ):
                 parts = list(parts)
-        except BaseException as error:
-            if not can_be_recorded(error):
-                raise
-            self._skip()
-            self.explain(error, self._transform)
-            raise
-        self._before_element = before
-        self._parts, self._next_part = parts, 0  # type: ignore[assignment]
-        return self._parts
+            results.append(parts)
 
-    def _skip(self) -> None:
-        """Move past an element that failed."""
-        self._before_element = self.parent.get_state()
-        self._parts, self._next_part = (), 0
+    def _position(self) -> tuple[State | None, int]:
+        if not self._cursor:
+            return self._start
+        if not self._at:
+            return self._before, self._cursor
+        return None, self._cursor - self._ends[self._at - 1]
 
     def get_state(self) -> State:
-        return {
-            "parent": copy_state(self._before_element),
-            "next_index_in_buffer": self._next_part,
-        }
+        before, part = self._position()
+        parent = self.parent.get_state() if before is None else copy_state(before)
+        return {"parent": parent, "next_index_in_buffer": part}
 
     def check_state(self, state: State) -> None:
         self.check_parts(state, "parent", "next_index_in_buffer")
 
     def go_to(self, state: State) -> None:
-        next_part = operator.index(state["next_index_in_buffer"])
+        part = operator.index(state["next_index_in_buffer"])
         go_to_state_of(self.parent, state["parent"])
-        self._parts, self._next_part = (), 0
-        self._before_element = self.parent.get_state()
-        if next_part:
-            with contextlib.suppress(StopIteration):  # At the end the part number stays as it is.
-                if next_part > len(self._split_next()):
-                    raise wrong_state(
-                        self, f"{next_part} parts were read of an element with {len(self._parts)}"
-                    )
-            self._next_part = next_part
+        self.forget_read()
+        if part:
+            try:
+                self._go_on(1)
+            except StopIteration:
+                self._start = None, part  # At the end the part number stays as it is.
+                return
+            if part > len(self._parts):
+                found = len(self._parts)
+                raise wrong_state(self, f"{part} parts were read of an element with {found}")
+            self.pass_over(part)
 
     def close(self) -> None:
-        self._parts = ()
+        position = self._position()
         super().close()
-
-    def __str__(self) -> str:
-        return f"FlatMapDatasetIterator(transform={transform_name(self._transform)})"
+        self._start = position

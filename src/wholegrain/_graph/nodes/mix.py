@@ -12,6 +12,7 @@ from wholegrain._core import tree
 from wholegrain._core.errors import add_stage_note
 from wholegrain._core.failure import PartlyFailed
 from wholegrain._core.mixture import Mixture, integer_weights
+from wholegrain._core.names import kind_of
 from wholegrain._core.types import Indices, State, T
 from wholegrain._graph.chunks import for_each, read_singly
 from wholegrain._graph.iterator import (
@@ -180,7 +181,7 @@ def _weights_by_key(keys: tuple[str, ...], weights: Any) -> Sequence[float] | No
     if not isinstance(weights, Mapping):
         raise ValueError(
             "`mix` got a mapping of datasets, so `weights` has to be a mapping with the same keys,"
-            f" but it is a {type(weights).__name__}."
+            f" but it is {kind_of(weights)}."
         )
     if set(weights) != set(keys):
         raise ValueError(

@@ -1,22 +1,17 @@
 """Replaces each element by a function of it and of a random generator of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from wholegrain._core.names import transform_name
 from wholegrain._core.rng import RngPool
-from wholegrain._core.types import Indices, State, T
+from wholegrain._core.types import Indices, T
+from wholegrain._graph import fusion
 from wholegrain._graph.chunks import for_each
-from wholegrain._graph.element_iterator import ElementIterator
+from wholegrain._graph.element_iterator import CountingIterator, FunctionIterNode
 from wholegrain._graph.iterator import DatasetIterator
-from wholegrain._graph.kinds import (
-    ElementTransform,
-    OneParentIterNode,
-    method_or_function,
-    spec_after,
-)
+from wholegrain._graph.kinds import ElementTransform, method_or_function
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.seeds import checked_seed, resolve_seed
 from wholegrain._state.counting import CountingRule
@@ -71,84 +66,52 @@ class RandomMapMapDataset(ElementTransform[T]):
             return for_each(call_each, self, indices, elements, self._positions(indices))
 
 
-class RandomMapIterDataset(OneParentIterNode[T]):
+class RandomMapIterDataset(FunctionIterNode[T]):
     """A function of each element and the random numbers of its position."""
 
+    takes = ("RandomMap", "random_map")
     checkpoint = CheckpointSpec(free=("transform", "seed"))
     _repeats_itself = False
     is_random = True
     counting = CountingRule(counter="index_for_rng")
 
     def __init__(self, parent: Any, transform: Any, seed: int | None) -> None:
-        super().__init__(parent)
-        # Raise here, not when the first element is read.
-        method_or_function(transform, "RandomMap", "random_map")
-        self._transform = transform
+        super().__init__(parent, transform)
         self._seed = checked_seed(resolve_seed(self, seed, "random_map"))
 
     def open(self) -> DatasetIterator[T]:
-        return RandomMapDatasetIterator(self._parent.__iter__(), self._transform, self._seed)
-
-    @property
-    def _element_spec(self) -> Any:
-        return spec_after(self._transform, self._parent)
-
-    def __str__(self) -> str:
-        return f"RandomMapIterDataset(transform={transform_name(self._transform)})"
+        function = self.function_of(self._transform)
+        parent = self._parent.__iter__()
+        return RandomMapDatasetIterator(parent, self._transform, function, self._seed)
 
 
-class RandomMapDatasetIterator(ElementIterator[T]):
+class RandomMapDatasetIterator(CountingIterator[T]):
     """A position in a RandomMapIterDataset.
 
     Worker `w` of `n` has every n-th position starting at `w`, so that a pipeline draws the same
     numbers with any number of workers.
     """
 
+    kind = fusion.RANDOM
     state_fields = ("index_for_rng",)
 
-    def __init__(self, parent: DatasetIterator[Any], transform: Any, seed: int) -> None:
-        super().__init__(parent, transform)
-        self._function = method_or_function(transform, "RandomMap", "random_map")
-        self._first = self.context.worker_index
-        self._stride = self.context.worker_count
+    def __init__(
+        self,
+        parent: DatasetIterator[Any],
+        transform: Any,
+        function: Callable[[Any, Any], Any],
+        seed: int,
+    ) -> None:
+        super().__init__(parent, transform, function)
         self._lease = RngPool(seed).lend()
         self._move = self._lease.__enter__()  # This iterator keeps the generator for its life.
-        self.index_for_rng = 0
 
-    def __next__(self) -> T:
-        if self._held is not None:
-            return self.next_held()
-        element = next(self.parent)
-        index = self.index_for_rng
-        self.index_for_rng = index + 1
-        if element is None:
-            return None  # type: ignore[return-value]
-        try:
-            return self._function(  # type: ignore[no-any-return]
-                element, self._move(self._first + index * self._stride)
-            )
-        except Exception as error:
-            self.explain(error, self._transform)
-            raise
+    def _position(self, number: int) -> int:
+        return self.context.worker_index + number * self.context.worker_count
 
-    def transform_chunk(self, results: list[Any], elements: list[Any]) -> None:
-        function, move = self._function, self._move
-        stride = self._stride
-        index = self._first + (self.index_for_rng + len(results)) * stride
-        for element in elements:
-            results.append(None if element is None else function(element, move(index)))
-            index += stride
+    def arguments(self) -> tuple[Any, ...]:
+        return self._function, self._move, self._position(self.count), self.context.worker_count
 
-    def counted(self, count: int) -> None:
-        self.index_for_rng += count
-
-    def get_state(self) -> State:
-        # The same as what `state_fields` gives, but faster: it may be called for every element.
-        return {"parent": self.parent.get_state(), "index_for_rng": self.index_for_rng}
-
-    def _get_next_index(self) -> int:
-        return self.index_for_rng
-
-    def _set_next_index(self, index: int) -> None:
-        self.go_to_index(index)
-        self.index_for_rng = index
+    def call(self, element: Any, number: int) -> T:
+        rng = self._move(self._position(number))
+        return self._function(element, rng)  # type: ignore[no-any-return]

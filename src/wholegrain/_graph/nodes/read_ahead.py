@@ -11,13 +11,15 @@ from typing import Any
 from wholegrain._core import events
 from wholegrain._core.elements import nbytes
 from wholegrain._core.failure import Failure, PartlyFailed
+from wholegrain._core.stack import Empty
 from wholegrain._core.types import State, T
 from wholegrain._graph import run
-from wholegrain._graph.clocked import reading
+from wholegrain._graph.clocked import reading, tracked
 from wholegrain._graph.drop_watch import DropWatch
 from wholegrain._graph.iterator import DatasetIterator, StageIterator, closed_error
 from wholegrain._graph.kinds import IterNode, add_read_note
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.uneven_chunks import FailedChunk, SparseChunk
 from wholegrain._observe import outline
 from wholegrain._observe.clock import timer
 from wholegrain._observe.sampler import ALWAYS
@@ -31,8 +33,7 @@ from wholegrain.options import ReadOptions
 
 # How much memory the elements read ahead may take: in one process, and in all workers together.
 # Workers get less because each of them already runs ahead of the consumer.
-_BUFFER_BYTES = 64 << 20
-_BUFFER_BYTES_OF_WORKERS = 8 << 20
+_BUFFER_BYTES, _BUFFER_BYTES_OF_WORKERS = 64 << 20, 8 << 20
 
 # Larger chunks make reads in the consumer's own thread no cheaper per element.
 _LARGEST_CHUNK = 1024
@@ -62,7 +63,8 @@ class PrefetchIterDataset(IterNode[T]):
         return self._allow_nones or not self._parent.sparse
 
     def open(self) -> DatasetIterator[T]:
-        return PrefetchDatasetIterator(self._parent, self._read_options, self._allow_nones)
+        kind = StackingPrefetchIterator if self._parent.stacks else PrefetchDatasetIterator
+        return kind(self._parent, self._read_options, self._allow_nones)
 
     @property
     def _element_spec(self) -> Any:
@@ -72,26 +74,30 @@ class PrefetchIterDataset(IterNode[T]):
         return "to_iter_dataset"
 
     def _about(self, name: str) -> str:
-        options = self._read_options
-        threads = options.num_threads if options.prefetch_buffer_size else 0
-        parent = self._parent
+        options, parent = self._read_options, self._parent
         gaps = "" if self.gives_all else " Missing elements are skipped."
         how = "The thread that calls `next` reads them, in chunks of about a millisecond."
-        if threads:
+        if threads := options.num_threads if options.prefetch_buffer_size else 0:
             how = (
                 "The thread that calls `next` reads them while that is fast. If reads block or"
                 f" compute for long, up to {threads} threads read up to"
                 f" {options.prefetch_buffer_size} elements ahead."
             )
-        count = outline.length_text(parent)
-        what = "an infinite number of" if outline.is_infinite(parent) else count
+        infinite, count = outline.is_infinite(parent), outline.length_text(parent)
+        what = "an infinite number of" if infinite else count
         return f"{name} reads {what} indices in order.{gaps} {how}"
 
     def __str__(self) -> str:
-        return (
-            f"PrefetchIterDataset(read_options={self._read_options},"
-            f" allow_nones={self._allow_nones})"
-        )
+        options, nones = self._read_options, self._allow_nones
+        return f"PrefetchIterDataset(read_options={options}, allow_nones={nones})"
+
+
+def _shared(options: ReadOptions, readers: int) -> ReadOptions:
+    """Return the options of one of several readers that share the threads and the buffer."""
+    if readers == 1:
+        return options
+    threads = -(-options.num_threads // readers)
+    return ReadOptions(threads, max(threads, -(-options.prefetch_buffer_size // readers)))
 
 
 class PrefetchDatasetIterator(StageIterator[T]):
@@ -108,38 +114,31 @@ class PrefetchDatasetIterator(StageIterator[T]):
         self, dataset: MapDataset[T], read_options: ReadOptions, allow_nones: bool
     ) -> None:
         super().__init__()
-        self._dataset = dataset
-        self._read_options = read_options
+        context = run.current()
+        self._dataset = tracked(dataset, context.observed)
+        self._lanes_here = context.lanes_here
+        self._read_options = _shared(read_options, context.lanes_here)
         self._allow_nones = allow_nones
         self._length = len(dataset)
-        context = run.current()
         self._watch = DropWatch(self, context.options)
-        count = context.worker_count
-        self._buffer_bytes = _BUFFER_BYTES if count == 1 else _BUFFER_BYTES_OF_WORKERS // count
-        self._is_crowded = count > 1 and 2 * count > machine.available_cpus()
+        self._worker_count = context.worker_count
         self._closed = False
         self._reader: ReadAhead[T] | None = None
         self._stand_at(0)
 
     def _stand_at(self, index: int) -> None:
         self._elements: Sequence[T] = ()
-        self._sparse_chunk: Sequence[T | None] | None = None  # Including the missing elements.
-        # If elements are missing, item `n` is the next index after `n` elements of the chunk. The
-        # list stays empty until a position is requested.
-        self._next_indices: list[int] | None = None
         self._cursor = 0
-        self._count = 0
         self._base = index  # The index of the first element of the chunk.
         self._end = index  # The index after the last element of the chunk.
-        # A chunk with Failures in it, and the index of its first element.
-        self._failed: PartlyFailed | None = None
-        self._failed_base = index
+        self._sparse: SparseChunk | None = None  # The chunk, if elements of it are missing.
+        self._failed: FailedChunk | None = None  # A chunk with Failures, until it is used up.
 
     # Elements.
 
     def __next__(self) -> T:
         cursor = self._cursor
-        while cursor >= self._count:
+        while cursor >= len(self._elements):
             self._next_chunk()
             cursor = 0
         self._cursor = cursor + 1
@@ -147,7 +146,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
 
     def take(self, count: int) -> list[T]:
         cursor = self._cursor
-        while cursor >= self._count:
+        while cursor >= len(self._elements):
             try:
                 self._next_chunk()
             except StopIteration:
@@ -180,8 +179,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
         if self._closed:
             raise closed_error()
         start = self._end
-        self._elements, self._count, self._cursor = (), 0, 0
-        self._sparse_chunk, self._next_indices, self._base = None, None, start
+        self._elements, self._cursor, self._base, self._sparse = (), 0, start, None
         if self._failed is not None:
             if self._go_on(self._failed, start):
                 return
@@ -191,8 +189,8 @@ class PrefetchDatasetIterator(StageIterator[T]):
             raise StopIteration
         chunk = self._read_chunk(start)
         if type(chunk) is PartlyFailed:
-            self._failed, self._failed_base = chunk, start
-            self._go_on(chunk, start)
+            self._failed = FailedChunk(chunk, start)
+            self._go_on(self._failed, start)
         else:
             self._hold(start, chunk)
 
@@ -209,18 +207,19 @@ class PrefetchDatasetIterator(StageIterator[T]):
         finally:
             events.end(event)
 
-    def _go_on(self, chunk: PartlyFailed, start: int) -> bool:
+    def _go_on(self, failed: FailedChunk, start: int) -> bool:
         """Continue in a chunk with Failures: raise one, or hold the elements before the next.
 
         Return False at the end of the chunk.
         """
+        chunk = failed.chunk
         if chunk.raised_before:
             error, *chunk.raised_before = chunk.raised_before
             try:
                 raise error
             finally:
                 del error  # Its traceback refers to this frame: break the cycle.
-        offset = start - self._failed_base
+        offset = start - failed.base
         if offset >= len(chunk):
             return False
         stop = chunk.next_failure(offset)
@@ -276,46 +275,45 @@ class PrefetchDatasetIterator(StageIterator[T]):
         """Make a chunk, without its missing elements, the current one."""
         self._base, self._end = start, start + len(chunk)
         if self._allow_nones:
-            self._elements, self._count = chunk, len(chunk)  # type: ignore[assignment]
+            self._elements = chunk  # type: ignore[assignment]
             return
         kept = [element for element in chunk if element is not None]
         if len(kept) == len(chunk):
             self._watch.see_kept(len(chunk))
         else:
-            if len(chunk) >= self._watch.left_in_window:
+            if len(chunk) < self._watch.left_in_window:
+                self._watch.see(len(chunk), len(chunk) - len(kept))
+            else:
                 chunk = self._watched(chunk)
                 kept = [element for element in chunk if element is not None]
-            else:
-                self._watch.see(len(chunk), len(chunk) - len(kept))
-            self._sparse_chunk, self._next_indices = chunk, []
+            self._sparse = SparseChunk(chunk, start)
             chunk = kept
-        self._elements, self._count = chunk, len(chunk)  # type: ignore[assignment]
+        self._elements = chunk  # type: ignore[assignment]
 
     def _watched(self, chunk: Sequence[T | None]) -> Sequence[T | None]:
         """Return the part of a chunk before the element at which too many were dropped."""
-        start = 0
-        while start < len(chunk):
-            part = chunk[start : start + self._watch.left_in_window]
-            start += len(part)
-            try:
-                self._watch.see(len(part), sum(element is None for element in part))
-            except ValueError as error:
-                if self._failed is None:
-                    self._failed, self._failed_base = PartlyFailed(chunk), self._base
-                # Record the error at the position of the last element that was counted.
-                self._end = self._base + start - 1
-                self._failed[self._end - self._failed_base] = Failure(error.with_traceback(None))
-                return chunk[: start - 1]
-        return chunk
+        error, count = self._watch.see_each(chunk)
+        if error is None:
+            return chunk
+        if self._failed is None:
+            self._failed = FailedChunk(PartlyFailed(chunk), self._base)
+        # Record the error at the position of the last element that was counted.
+        self._end = self._base + count - 1
+        self._failed.chunk[self._end - self._failed.base] = Failure(error.with_traceback(None))
+        return chunk[: count - 1]
 
     # Reading.
 
+    @property
+    def buffer_bytes(self) -> int:
+        """How much memory elements may take that are read ahead."""
+        count = self._worker_count
+        return _BUFFER_BYTES if count == 1 else _BUFFER_BYTES_OF_WORKERS // count
+
     def _new_reader(self, start: int) -> ReadAhead[T]:
-        read, read_plainly = [
-            events.traced_reads(reading(self._dataset, observed), self._dataset.__str__)
-            for observed in (self.observed, None)
-        ]
-        options = self._read_options
+        ways = [reading(self._dataset, observed) for observed in (self.observed, None)]
+        read, read_plainly = [events.traced_reads(way, self._dataset.__str__) for way in ways]
+        options, count = self._read_options, self._worker_count
         reader: ReadAhead[T] = ReadAhead(
             read,
             start,
@@ -324,11 +322,12 @@ class PrefetchDatasetIterator(StageIterator[T]):
             buffer_size=options.prefetch_buffer_size,
             largest_chunk=_LARGEST_CHUNK,
             size_of=nbytes,
-            buffer_bytes=self._buffer_bytes,
-            is_crowded=self._is_crowded,
+            buffer_bytes=self.buffer_bytes,
+            is_crowded=count > 1 and 2 * count > machine.available_cpus(),
             read_unwatched=read_plainly,
             chunk_hint=min(self._dataset.chunk_hint, _LARGEST_HINT),
         )
+        reader.take_turns(self._lanes_here)
         # The reader's threads must not keep this iterator alive, nor outlive it.
         self._finalizer = weakref.finalize(self, reader.close)
         return reader
@@ -344,7 +343,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
     def ready_count(self) -> int:
         """How many elements are available without waiting."""
         ahead = 0 if self._reader is None else self._reader.ready_count
-        return self._count - self._cursor + ahead
+        return len(self._elements) - self._cursor + ahead
 
     def _drop_reader(self) -> None:
         if self._reader is not None:
@@ -371,13 +370,9 @@ class PrefetchDatasetIterator(StageIterator[T]):
     # The position.
 
     def _next_index(self) -> int:
-        chunk, indices = self._sparse_chunk, self._next_indices
-        if chunk is None or indices is None:
+        if self._sparse is None:
             return self._base + self._cursor
-        if not indices:
-            after = enumerate(chunk, self._base + 1)
-            indices += [self._base, *(index for index, e in after if e is not None)]
-        return indices[self._cursor]
+        return self._sparse.next_index(self._cursor)
 
     def get_state(self) -> State:
         return {"next_index": self._next_index()}
@@ -414,7 +409,20 @@ class PrefetchDatasetIterator(StageIterator[T]):
         self.set_state({"next_index": index})
 
     def __str__(self) -> str:
-        return (
-            f"PrefetchDatasetIterator(read_options={self._read_options},"
-            f" allow_nones={self._allow_nones})"
-        )
+        options, nones = self._read_options, self._allow_nones
+        return f"PrefetchDatasetIterator(read_options={options}, allow_nones={nones})"
+
+
+class StackingPrefetchIterator(PrefetchDatasetIterator[T]):
+    """A PrefetchDatasetIterator over batches, which can be stacked in the consumer's memory."""
+
+    def next_into(self, empty: Empty) -> T:
+        """Return the next batch, in memory from `empty` if it is read here and now."""
+        reader = self._reader
+        if reader is None:  # The first one is measured.
+            return next(self)
+        reader.empty = empty
+        try:
+            return next(self)
+        finally:
+            reader.empty = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from wholegrain._graph.iterator import (
     go_to_state_of,
 )
 from wholegrain._graph.kinds import AnyDataset, OneParentIterNode
+from wholegrain._graph.returned import Returned
 from wholegrain._observe.shown import THREAD
 from wholegrain._read.background import QUICK_SECONDS, Background
 from wholegrain._read.waiting import Probe
@@ -25,6 +27,9 @@ from wholegrain._state.validate import copy_state
 
 # After this many elements, decide whether a thread is worth it; then wait longer each time.
 _FIRST_STEPS, _MOST_STEPS = 16, 4096
+
+# With a smaller buffer, the stages downstream would run ahead by too few elements to gain by it.
+_LEAST_CHUNK = 16
 
 # This many slow measurements in a row are not noise.
 _SLOW_LOOKS = 2
@@ -108,13 +113,15 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
 
     def __init__(self, parent: Any, prefetch_buffer_size: int) -> None:
         super().__init__((parent,))
-        prefetch_buffer_size = checked_buffer_size(prefetch_buffer_size)
         self._upstream = _Upstream(parent)
-        self._buffer_size = prefetch_buffer_size
+        self._buffer_size = checked_buffer_size(prefetch_buffer_size)
         self._keeps_state = getattr(parent, "moves_at_end", True)
         self._background: Background | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
         self._state: State | None = None  # After the last element; None: ask the parent.
+        is_small = 0 < prefetch_buffer_size < _LEAST_CHUNK
+        self._takes_back = not is_small and getattr(parent, "takes_back", False)
+        self._returned: Returned[T] = Returned()  # By the last `take`, if a thread read them.
         self._count = 0
         self._count_is_known = True
         self._closed = False
@@ -132,56 +139,85 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
         self._upstream.change = change
 
     def __next__(self) -> T:
-        try:
-            background = self._background
-            if background is None:
-                if self._closed:
-                    raise closed_error()
-                if not self._buffer_size:
-                    return self._next_of_parent()
-                if self._probe is not None:
-                    return self._next_here(self._probe)
-                background = self._start()
-            if background.results or self.observed is None:
-                got = background.take()
-            else:
-                with self.observed.waiting(self):
-                    got = background.take()
-            if got is None:
-                return self._next_here(self._without_thread())
-            element, state = got
-            error = Background.error_of(element)
-            if error is not None:
-                self._stop()
-                if not isinstance(error, StopIteration):
-                    self._state = state  # The position after the element that failed.
-                    self._count += 1
-                try:
-                    raise error
-                finally:
-                    # The error's traceback refers to this frame: break the cycle.
-                    del error, element
-            self._state = state
+        if self._returned.again:
             self._count += 1
-            return element  # type: ignore[no-any-return]
+            element, self._state = self._returned.pass_over(1)
+            return element
+        try:
+            got = None if self._is_without_thread() else self._next_of_thread()
+            return self._next_here() if got is None else got[0]
         except Exception:
             if self._closed:  # Another thread closed it meanwhile.
                 raise closed_error() from None
             raise
 
+    def _is_without_thread(self) -> bool:
+        if self._background is None and self._closed:
+            raise closed_error()
+        return self._background is None and (self._probe is not None or not self._buffer_size)
+
+    def _next_of_thread(self) -> tuple[T, State] | None:
+        """Return the next element and the state after it; None if the thread has ended."""
+        background = self._background or self._start()
+        if background.results or self.observed is None:
+            got = background.take()
+        else:
+            with self.observed.waiting(self):
+                got = background.take()
+        if got is None:
+            self._end_thread()
+            return None
+        element, state = got
+        error = Background.error_of(element)
+        if error is not None:
+            self._stop()
+            if not isinstance(error, StopIteration):
+                self._state = state  # The position after the element that failed.
+                self._count += 1
+            try:
+                raise error
+            finally:
+                del error, element, got  # Its traceback refers to this frame: break the cycle.
+        self._state = state
+        self._count += 1
+        return got  # type: ignore[no-any-return]
+
     def take(self, count: int) -> list[T]:
-        parent_take = getattr(self.parent, "take", None)
-        if self._closed or self._background is not None or parent_take is None:
-            return self._take_ready(count)
+        if self._returned.again or not hasattr(self.parent, "take"):
+            return super().take(count)
+        self._returned.start()
+        if not self._is_without_thread():
+            before = self._state or self.parent.get_state()
+            try:
+                got = self._next_of_thread()
+            except StopIteration:
+                return []
+            if got is not None:
+                self._returned.start(before)
+                return self._take_ready(got, count)
+        return self._take_here(count)
+
+    def _take_ready(self, got: tuple[T, State] | None, count: int) -> list[T]:
+        """Return an element of the thread, and the elements after it that are ready."""
+        while got is not None:
+            self._returned.add(*got)
+            results = () if self._background is None else self._background.results
+            is_ready = results and Background.error_of(results[0][0]) is None
+            got = self._next_of_thread() if is_ready and len(self._returned) < count else None
+        return self._returned.elements()
+
+    def _take_here(self, count: int) -> list[T]:
+        """Take elements without a thread. The end leaves the state unchanged."""
+        self._upstream.relink()
+        if self._takes_back and self._buffer_size:
+            count = min(count, self._buffer_size)  # The caller may not need them all yet.
+        before = (self._state or self.parent.get_state()) if self._keeps_state else None
         probe = self._probe
-        if probe is None and self._buffer_size:
-            return self._take_ready(count)
-        before = self.parent.get_state() if self._keeps_state else None
         looks = probe is not None and probe.due()
         if probe is not None and looks:
             probe.begin()
         try:
-            elements: list[T] = parent_take(count)
+            elements: list[T] = self.parent.take(count)
         except BaseException as error:
             if not can_be_recorded(error):
                 raise
@@ -194,32 +230,34 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
         self._count += len(elements)
         return elements
 
-    def _take_ready(self, count: int) -> list[T]:
-        """Take the next element, and the elements after it that are ready."""
-        elements = super().take(count)
-        background = self._background
-        if background is None or not elements:
-            return elements
-        results = background.results
-        while len(elements) < count and results and Background.error_of(results[0][0]) is None:
-            got = background.take()
-            if got is None:
-                break
-            element, self._state = got
-            self._count += 1
-            elements.append(element)
-        return elements
+    @property
+    def takes_back(self) -> bool:
+        return self._takes_back
 
-    def _without_thread(self) -> Probe:
+    def put_back(self, count: int) -> None:
+        self._count -= count
+        if self._returned:
+            self._state = self._returned.put_back(count)
+        else:
+            self.parent.put_back(count)
+
+    def pass_over(self, count: int) -> None:
+        self._count += count
+        if self._returned.again:
+            self._state = self._returned.pass_over(count)[1]
+        else:
+            self.parent.pass_over(count)
+
+    def _end_thread(self) -> None:
         """Continue without a thread, after it has ended because elements are cheap."""
         self._stop()
         if not self._keeps_state:
             self._state = None
         self._probe, self._slow_looks = Probe(), 0
-        return self._probe
 
-    def _next_here(self, probe: Probe) -> T:
-        if not probe.due():
+    def _next_here(self) -> T:
+        probe = self._probe
+        if probe is None or not probe.due():
             return self._next_of_parent()
         probe.begin()
         element = self._next_of_parent()
@@ -265,6 +303,11 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
         if self._state is None:
             # The state to return until the first element is taken.
             self._state = get_state()
+        if not self._count_is_known and isinstance(parent, DatasetIterator):
+            # The parent cannot be asked while the thread reads from it.
+            with contextlib.suppress(NotImplementedError):
+                self._count = parent._get_next_index()
+                self._count_is_known = True
 
         upstream = self._upstream
 
@@ -287,6 +330,7 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
 
     def _stop(self) -> None:
         """Stop the thread and drop the elements that it has ready."""
+        self._returned.start()
         background, self._background = self._background, None
         if background is not None:
             background.stop()
@@ -334,6 +378,8 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
         return self._count
 
     def _get_next_index(self) -> int:
+        if not self._count_is_known and self._background is not None:
+            return self._ask_parent()._get_next_index()  # It raises, as in `_start`.
         if not self._count_is_known:
             # Ask the parent at the consumer's position.
             state = self.get_state()

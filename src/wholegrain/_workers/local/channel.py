@@ -1,14 +1,37 @@
-"""Messages between two processes: pickled objects, accompanied by file descriptors."""
+"""What processes on this machine say to each other, and how.
+
+Workers exchange pickled objects, accompanied by file descriptors. The fork server gets requests of
+a few bytes.
+"""
 
 import contextlib
 import os
 import pickle
 import select
 import socket
+import struct
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from wholegrain._workers.local import memory
+from wholegrain._workers.messages import Job
+from wholegrain._workers.program import ProgramCopy
+
+# To the fork server.
+FORK, EXIT_CODE, KEEP, DROP = b"F", b"X", b"K", b"D"
+REQUEST = struct.Struct("<cQQ")
+"""The kind of request, its serial number, and the id of the worker or the program."""
+REPLY = struct.Struct("<Qqq")
+"""The request's serial number, the exit code of a worker, and the `errno` of a failed start."""
+UNKNOWN = -(1 << 32)
+SIZE = struct.Struct("<q")
+"""Header of a program's objects: their number, then each size, negative for a `bytearray`."""
+
+# From a local worker: a segment of shared memory was added, or is no longer used.
+SEGMENT, RETIRED = -1, -2
 
 _HEADER = 4
 _INITIAL_BUFFER = 1 << 16
@@ -16,6 +39,23 @@ _MAX_DESCRIPTORS = 16
 # Descriptors must not leak into child processes that the user starts.
 _RECEIVE_FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _CAN_PASS_DESCRIPTORS = hasattr(socket.socket, "sendmsg") and hasattr(socket, "SCM_RIGHTS")
+
+
+@dataclass(kw_only=True)
+class Start:
+    """The first message to a worker."""
+
+    job: Job
+    program: ProgramCopy
+    min_shm_size: int
+    memory_kind: memory.Kind
+    memory_name: str
+    environ: dict[str, str]
+    path: list[str]
+    argv: list[str]
+    directory: str
+    has_crash_file: bool
+    """Whether the message carries a file to which faulthandler writes if native code crashes."""
 
 
 class Channel:

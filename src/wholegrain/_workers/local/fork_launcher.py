@@ -10,12 +10,11 @@ import weakref
 from array import array
 
 from wholegrain._core.interruption import is_interruption
-from wholegrain._workers.local import memory, requests
+from wholegrain._workers.local import channel, memory
 from wholegrain._workers.local.interpreter import credentials
 from wholegrain._workers.local.launcher import WorkerProcess
 from wholegrain._workers.local.server_process import ServerProcess
-from wholegrain._workers.local.shared_copies import SharedCopies
-from wholegrain._workers.program import Program, ProgramCopy
+from wholegrain._workers.program import Program, ProgramCopy, SharedCopies
 
 
 class _ForkedWorker:
@@ -33,7 +32,7 @@ class _ForkedWorker:
 
     def exit_code(self) -> int | None:
         code, _ = self._ask()
-        return None if code == requests.UNKNOWN else code
+        return None if code == channel.UNKNOWN else code
 
     def start_error(self) -> OSError | None:
         _, error = self._ask()
@@ -93,7 +92,7 @@ class ForkLauncher:
         ours, theirs = socket.socketpair()
         worker = _ForkedWorker(self, number, ours)
         with theirs:
-            self._send(requests.FORK, number, theirs.fileno())
+            self._send(channel.FORK, number, theirs.fileno())
         return worker
 
     def _send(self, request: bytes, number: int, descriptor: int | None = None) -> int:
@@ -103,7 +102,7 @@ class ForkLauncher:
         if descriptor is not None:
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))]
         try:
-            self._control.sendmsg([requests.REQUEST.pack(request, serial, number)], rights)
+            self._control.sendmsg([channel.REQUEST.pack(request, serial, number)], rights)
         except OSError as error:
             # If the fork server has died, the next read from the worker's socket reports it.
             if is_interruption(error) or not (
@@ -122,12 +121,12 @@ class ForkLauncher:
         A worker that is still running is killed first.
         """
         with self._asking:
-            serial = self._send(requests.EXIT_CODE, number)
+            serial = self._send(channel.EXIT_CODE, number)
             while answer := self._receive():
-                replied, code, error = requests.REPLY.unpack(answer)
+                replied, code, error = channel.REPLY.unpack(answer)
                 if replied == serial:  # Others answer requests that were interrupted.
                     return code, error
-        return requests.UNKNOWN, 0
+        return channel.UNKNOWN, 0
 
     def _receive(self) -> bytes:
         try:
@@ -157,14 +156,14 @@ class ForkLauncher:
         kept = _Kept(self._control, next(self._numbers))
         objects = program.objects
         sizes = [len(objects), *[len(one) if type(one) is bytes else -len(one) for one in objects]]
-        head = b"".join(map(requests.SIZE.pack, sizes))
+        head = b"".join(map(channel.SIZE.pack, sizes))
         start = itertools.accumulate(map(len, objects), initial=len(head))
         pieces = [(0, head), *zip(start, objects, strict=False)]
         kind: memory.Kind = "unlinked" if self.memory_kind == "named" else self.memory_kind
         filled = memory.Filled(kind, pieces, len(head) + sum(map(len, objects)))
         with contextlib.closing(filled):
             assert isinstance(filled.handle, int)
-            self._send(requests.KEEP, kept.number, filled.handle)
+            self._send(channel.KEEP, kept.number, filled.handle)
         return kept
 
     def close(self) -> None:
@@ -188,7 +187,7 @@ class _Kept:
 
     def __del__(self) -> None:
         with contextlib.suppress(OSError):  # The fork server has died, and with it the objects.
-            self._control.send(requests.REQUEST.pack(requests.DROP, 0, self.number))
+            self._control.send(channel.REQUEST.pack(channel.DROP, 0, self.number))
 
 
 def _is_hung_up(sock: socket.socket) -> bool:

@@ -29,8 +29,8 @@ from array import array
 from dataclasses import dataclass
 from typing import NoReturn
 
-from wholegrain._workers.local import heap, process
-from wholegrain._workers.local.requests import (
+from wholegrain._workers.local import process
+from wholegrain._workers.local.channel import (
     DROP,
     EXIT_CODE,
     FORK,
@@ -159,7 +159,7 @@ class ForkServer:
             resource.setrlimit(resource.RLIMIT_NOFILE, self._limits)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            heap.use_one_heap()
+            process.use_one_heap()
             for other in (self._control, self._wakeup, self._wakes):
                 other.close()
             for child in self._children.values():

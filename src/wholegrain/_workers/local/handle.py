@@ -13,10 +13,9 @@ from wholegrain._workers import messages
 from wholegrain._workers.backend import Message, WorkerExit, WorkerHandle, WorkerSpec
 from wholegrain._workers.failures import describe_exit
 from wholegrain._workers.local import memory
-from wholegrain._workers.local.channel import Channel
+from wholegrain._workers.local.channel import RETIRED, SEGMENT, Channel, Start
 from wholegrain._workers.local.interpreter import module_path, worker_environ
 from wholegrain._workers.local.launcher import Launcher
-from wholegrain._workers.local.requests import RETIRED, SEGMENT, Start
 from wholegrain._workers.local.ring import SlotViews
 from wholegrain._workers.pickling import dumps
 from wholegrain._workers.transport import Decoder

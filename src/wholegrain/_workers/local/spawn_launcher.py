@@ -10,8 +10,7 @@ import threading
 from wholegrain._workers.local import memory
 from wholegrain._workers.local.interpreter import command, environ
 from wholegrain._workers.local.launcher import WorkerProcess
-from wholegrain._workers.local.shared_copies import SharedCopies
-from wholegrain._workers.program import Program, ProgramCopy
+from wholegrain._workers.program import Program, ProgramCopy, SharedCopies
 
 _WORK = (
     "import sys; sys.path[:] = sys.argv[2:]; "

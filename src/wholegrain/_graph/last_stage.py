@@ -1,0 +1,68 @@
+"""What a run passes on from its last stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from wholegrain._core.types import T
+from wholegrain._graph.iterator import DatasetIterator
+from wholegrain._graph.timed import with_clocks, without_clocks
+
+
+class _OfLastStage:
+    """An attribute that a run has if its last stage has it.
+
+    `__getattr__` would serve all such names, but slows down every attribute access of the run.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        instance.mend()
+        return getattr(instance._output, self._name)
+
+
+class LastStage(DatasetIterator[T]):
+    """Passes on what does not move the stages."""
+
+    _output: DatasetIterator[T]
+
+    # Attributes of the last stage, if it has them.
+    worker_count = _OfLastStage()
+    set_worker_count = _OfLastStage()
+    get_packed_batch_size_bytes = _OfLastStage()
+
+    @property
+    def reads_ahead(self) -> bool:
+        return self._output.reads_ahead
+
+    @property
+    def is_within_chunk(self) -> bool:  # type: ignore[override]
+        return self._output.is_within_chunk
+
+    @property
+    def moves_at_end(self) -> bool:
+        return self._output.moves_at_end
+
+    def link(self, change: Callable[[Any], Any]) -> None:
+        self._output = change(self._output)
+
+    def set_clocks(self, on: bool) -> None:
+        """Add clocks around all stages, or remove them."""
+        self.link(with_clocks if on else without_clocks)
+
+    def get_report(self) -> Any:
+        return self._output.get_report()
+
+    def catch_up(self) -> None:
+        self._output.catch_up()
+
+    def progress(self) -> Any:
+        return self._output.progress()
+
+    def __str__(self) -> str:
+        return str(self._output)

@@ -1,0 +1,1 @@
+"""Files of records that are written as a whole or not at all. Knows no datasets."""
