@@ -210,3 +210,85 @@ def test_the_readme_lists_the_extras() -> None:
     readme = (_ROOT / "README.md").read_text()
     for extra in _extras().keys() - {"test", "test-jax", "lint", "dev"}:
         assert f"wholegrain[{extra}]" in readme, extra
+
+
+_CHECKS = {"is_interruption", "can_be_recorded"}
+# These pass the exception on to one of the checks and raise an interruption.
+_CHECKED_INSIDE = {
+    *("_fail", "_record", "after_failure"),
+    *("explained", "_raise_explained", "_raise_unreadable"),
+}
+
+_MAY_CATCH_ALL = {
+    # The command, and programs that it runs: what it caught is the last thing that it prints.
+    "_cli",
+    "compat/program.py",
+    "testing/resume.py:answer",
+    # Threads of our own, in which no signal handler runs.
+    "_read/background.py:_run",
+    "_read/background.py:_state_after_error",
+    "_read/read_ahead.py:_work",
+    "ray/_handle.py:fetch_all",
+    "sources/_requests.py:run",
+    "sources/_requests.py:_persist",
+    # Worker processes, the fork server, and actors of Ray.
+    "_workers/local/fork_server.py",
+    "_workers/local/process.py",
+    "_workers/outbox.py",
+    "_workers/worker.py",
+    "ray/_server.py",
+    "ray/_stream.py",
+    "_graph/iterator.py:__del__",  # Nothing can be raised out of it.
+    "checkpoint/args.py:<module>",
+}
+"""Folders, files and functions that may catch every exception without a check, and why."""
+
+
+def _catches_all(kinds: list[ast.expr]) -> bool:
+    names = {ast.unparse(kind) for found in kinds for kind in getattr(found, "elts", [found])}
+    return bool(names & {"Exception", "BaseException"})
+
+
+def _lets_interruptions_through(handler: ast.ExceptHandler) -> bool:
+    """Return whether a handler raises what it caught, in the end or after a check."""
+    called = {
+        getattr(node.func, "attr", getattr(node.func, "id", ""))
+        for node in ast.walk(handler)
+        if isinstance(node, ast.Call)
+    }
+    last = handler.body[-1]
+    return bool(called & (_CHECKS | _CHECKED_INSIDE)) or (
+        isinstance(last, ast.Raise) and last.exc is None
+    )
+
+
+def _functions_that_catch_all(node: ast.AST, function: str = "<module>") -> Iterator[str]:
+    """Yield the functions in which exceptions of signal handlers may be swallowed."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            function = name
+        case ast.ExceptHandler(type=kind) if kind is None or _catches_all([kind]):
+            if not _lets_interruptions_through(node):
+                yield function
+        case ast.Call(func=func, args=args) if _catches_all(args):
+            if ast.unparse(func) in ("suppress", "contextlib.suppress"):
+                yield function
+    for child in ast.iter_child_nodes(node):
+        yield from _functions_that_catch_all(child, function)
+
+
+def test_no_handler_swallows_an_exception_of_a_signal_handler() -> None:
+    package = _ROOT / "src" / "wholegrain"
+    swallowing = [
+        f"{file.relative_to(package).as_posix()}:{function}"
+        for file in _SOURCES
+        for function in _functions_that_catch_all(ast.parse(file.read_text()))
+    ]
+    more = [
+        place
+        for place in swallowing
+        if not {place, place.partition(":")[0], place.partition("/")[0]} & _MAY_CATCH_ALL
+    ]
+    assert not more, (
+        f"Raise the exception again if `is_interruption(error)`, or use `suppress_errors()`: {more}"
+    )

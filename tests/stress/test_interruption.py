@@ -1,12 +1,15 @@
 """An exception that arrives anywhere in `iter`, `next`, `get_state`, `set_state` or `close`.
 
-A tracer raises a `KeyboardInterrupt` at each line and each call in the package that an operation
-comes to, once for each place in the code. Afterwards the iterator stands where it stood, or is
-closed. As that takes minutes, only some of the places are looked at where processes have to be
-started for each of them, unless INTERRUPT_ALL is in the environment.
+A tracer raises at each line and each call in the package that an operation comes to, once for each
+place in the code: a `KeyboardInterrupt`, or an `Exception` like one of a signal handler, in turn.
+It comes out, and afterwards the iterator stands where it stood, or is closed. As that takes
+minutes, only some of the places are looked at where processes have to be started for each of them,
+unless INTERRUPT_ALL is in the environment.
 """
 
 import contextlib
+import functools
+import itertools
 import os
 import random
 import sys
@@ -18,6 +21,7 @@ import numpy as np
 import pytest
 
 import wholegrain as wg
+from wholegrain._graph import clocked
 
 # What is raised in a finalizer, Python cannot raise anywhere else.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -32,12 +36,18 @@ class Interrupted(KeyboardInterrupt):
     """Raised by the tracer."""
 
 
+class TimedOut(Exception):
+    """Raised by the tracer, which is given the interrupted frame as signal handlers are."""
+
+
 class _Tracer:
     """Notes the places that this thread comes to, and raises at one of them."""
 
-    def __init__(self, at: Place | None = None) -> None:
+    def __init__(self, at: Place | None = None, kind: type[BaseException] = Interrupted) -> None:
         self.at = at
+        self.kind = kind
         self.seen: list[Place] = []
+        self.has_raised = False
 
     def __call__(self, frame: Any, event: str, arg: Any) -> Any:
         name = frame.f_code.co_filename
@@ -48,17 +58,25 @@ class _Tracer:
             self.seen.append(place)
             if place == self.at:
                 sys.settrace(None)
-                raise Interrupted
+                self.has_raised = True
+                raise self.kind
         return self
+
+    def lose(self, lost: Any) -> None:
+        """Note that the exception was raised in a finalizer: Python can only print it."""
+        if isinstance(lost.exc_value, self.kind):
+            self.has_raised = False
 
 
 @contextlib.contextmanager
 def _traced(tracer: _Tracer) -> Iterator[None]:
+    before, sys.unraisablehook = sys.unraisablehook, tracer.lose
     sys.settrace(tracer)
     try:
         yield
     finally:
         sys.settrace(None)
+        sys.unraisablehook = before
 
 
 def _slow(x: int) -> int:
@@ -154,6 +172,7 @@ _PIPELINES = {
 }
 
 _WARM = 3
+_numbers = itertools.count()
 _MOST_PLACES = sys.maxsize if "INTERRUPT_ALL" in os.environ else 250
 _MOST_PLACES_OF_WORKERS = sys.maxsize if "INTERRUPT_ALL" in os.environ else 30
 
@@ -177,11 +196,14 @@ def _places(ds: Any, operation: Callable[[], object]) -> list[Place]:
 
 def _interrupt(place: Place, operation: Callable[[], object]) -> bool:
     """Run an operation, interrupted at a place; say whether it came there."""
+    kinds = (Interrupted, TimedOut)
+    tracer = _Tracer(place, kinds[next(_numbers) % len(kinds)])
     try:
-        with _traced(_Tracer(place)):
+        with _traced(tracer):
             operation()
-    except Interrupted:
+    except kinds:
         return True
+    assert not tracer.has_raised, f"The interruption at {place} did not come out."
     return False
 
 
@@ -275,3 +297,42 @@ def test_iter_is_interrupted(ds: Any) -> None:
         opened.clear()
         with contextlib.closing(iter(ds)) as it:
             assert _plain(it) == want, place
+
+
+class _Refuses(wg.MapDataset[int]):
+    """A stage that cannot be copied with other parents, so it is measured as a whole."""
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: Any) -> Any:
+        return index
+
+    def with_parents(self, parents: Any) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("kind", ["row", "as_a_whole"])
+def test_a_measured_read_is_interrupted(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every chunk is measured here, not one in some hundreds."""
+    monkeypatch.setattr(clocked, "_ONE_IN", 0)
+    if kind == "row":
+        parent = wg.MapDataset.range(16).shuffle(seed=1)
+    else:
+        parent = _Refuses(wg.MapDataset.range(16))
+    ds = parent.map(lambda x: x + 1).map(lambda x: 2 * x).to_iter_dataset(wg.ReadOptions(0))
+    want = _plain(ds)
+
+    def read_some(it: Any, got: list[Any], count: int = 8) -> None:
+        while len(got) < count:
+            got.append(next(it))
+
+    with contextlib.closing(iter(ds)) as it:
+        places = _places(ds, lambda: read_some(it, []))
+    assert any(file == clocked.__file__ for file, *_ in places)
+    for place in places:
+        for _ in range(2):  # Once with each kind of interruption.
+            with contextlib.closing(iter(ds)) as it:
+                got: list[Any] = []
+                _interrupt(place, functools.partial(read_some, it, got))
+                assert _plain(got) + _plain(it) == want, place

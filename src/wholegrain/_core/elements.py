@@ -72,7 +72,9 @@ def _nbytes_of(element: Any) -> int:
     for leaf in tree.leaves(element):
         try:
             size = getattr(leaf, "nbytes", None)
-        except Exception:  # Some array types raise for `nbytes`.
+        except Exception as error:  # Some array types raise for `nbytes`.
+            if is_interruption(error):
+                raise
             size = None
         if isinstance(size, int):
             total += size

@@ -70,3 +70,13 @@ def _handler_codes() -> Iterator[types.CodeType]:
         code = getattr(function, "__code__", None)
         if code is not None:
             yield code
+
+
+class suppress_errors:
+    """Suppress the errors of a `with` block like `contextlib.suppress`, but no interruption."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        return isinstance(error, Exception) and not is_interruption(error)

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from wholegrain._core.interruption import is_interruption
+
 _KNOWN_NUMPY = frozenset({"1.26", "2.0", "2.1", "2.2", "2.3", "2.4", "2.5"})
 """Releases whose Philox state has the layout used below: a pointer to the counter, a pointer to the
 key, and the buffer from byte 16 on. To add a release, run tests/equivalence with it."""
@@ -190,5 +192,7 @@ def _memory_is_as_expected() -> bool:
         moved = _mover_by_memory(generator, bits)(11, 5)
         expected = np.random.Generator(np.random.Philox(key=7, counter=[0, 0, 5, 11]))
         return bool(np.array_equal(moved.integers(0, 99, 9), expected.integers(0, 99, 9)))
-    except Exception:
+    except Exception as error:
+        if is_interruption(error):
+            raise
         return False

@@ -1,6 +1,5 @@
 """Stacks elements into a batch: each leaf of the tree becomes an array."""
 
-import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -10,6 +9,7 @@ import numpy as np
 from wholegrain._core import tree
 from wholegrain._core.copying import Copy, copier
 from wholegrain._core.elements import describe
+from wholegrain._core.interruption import suppress_errors
 from wholegrain._core.types import NDArray
 
 Empty: TypeAlias = Callable[[tuple[int, ...], Any], NDArray[Any]]
@@ -136,7 +136,7 @@ class GrowingBatch:
             element = self._put(element, 0)
         else:
             # `finish` raises an error for a wrong structure.
-            with contextlib.suppress(Exception):
+            with suppress_errors():
                 element = tree.map_leaves(lambda leaf: self._put(leaf, next(numbers)), element)
         self._elements.append(element)
 

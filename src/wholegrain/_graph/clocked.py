@@ -20,6 +20,7 @@ from wholegrain._core.failure import (
     raising_once,
     to_raise_once,
 )
+from wholegrain._core.interruption import is_interruption
 from wholegrain._core.stack import Empty
 from wholegrain._core.types import Indices, T
 from wholegrain._graph import fusion
@@ -134,7 +135,9 @@ class ClockedReader:
         if self._clocked is None:
             try:
                 self._clocked = _twin(self._dataset, self._observed)
-            except Exception:  # A stage cannot be copied: measure the graph as one stage.
+            except Exception as error:  # A stage cannot be copied: measure the graph as one stage.
+                if is_interruption(error):
+                    raise
                 clock = _ChunkClock(self._observed.place_of(self._dataset))
                 self._clocked = TimedMapDataset(self._dataset, clock)
         self._probes += 1

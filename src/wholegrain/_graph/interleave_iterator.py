@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from wholegrain._core.errors import takes_place
+from wholegrain._core.interruption import suppress_errors
 from wholegrain._core.types import State, T
 from wholegrain._graph import run
 from wholegrain._graph.interleaving import Reading, Upcoming
@@ -387,7 +388,7 @@ class InterleaveDatasetIterator(StageIterator[T]):
     def close(self) -> None:
         if self._closed:
             return
-        with contextlib.suppress(Exception):  # An interruption may have left it torn.
+        with suppress_errors():  # An interruption may have left it torn.
             self._closed_state = self._state()
         self._closed = True
         self._upcoming.opener.close()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
 from wholegrain._core.errors import add_stage_note, has_stage_note
+from wholegrain._core.interruption import is_interruption, suppress_errors
 from wholegrain._core.names import kind_of, transform_name
 from wholegrain._core.types import State, T, T_co
 from wholegrain._graph import hints, nodes, run
@@ -260,7 +261,7 @@ class StageIterator(DatasetIterator[T]):
             self.go_to(state)
         except Exception:
             # Reading on the way to the position showed that it cannot be reached.
-            with contextlib.suppress(Exception):
+            with suppress_errors():
                 self.go_to(before)
             raise
 
@@ -376,7 +377,9 @@ class TransformIterator(StageIterator[T]):
         if not has_stage_note(error):
             try:
                 position = f"the position {self.get_state()}"
-            except Exception:
+            except Exception as another:
+                if is_interruption(another):
+                    raise
                 position = "the current position"
             add_stage_note(error, f"This happened in {self}, at the element before {position}.")
         return error

@@ -17,6 +17,7 @@ from wholegrain._core.failure import (
     is_anything_to_raise,
     to_raise_once,
 )
+from wholegrain._core.interruption import is_interruption
 from wholegrain._core.names import transform_name
 from wholegrain._core.stack import Empty
 from wholegrain._core.types import IndexT, Indices, NDArray, T
@@ -346,7 +347,9 @@ def add_read_note(
             add_stage_note(error, f"{stage} is empty: there is no element to read.")
             return stage
         source = stage.source_index(at)
-    except Exception:
+    except Exception as another:
+        if is_interruption(another):
+            raise
         source = at
     if getattr(dataset, "is_share", False):  # A worker's shard: report the index in the whole.
         whole: Any = dataset

@@ -297,7 +297,9 @@ class LaneStepsIterator(StageIterator[Any]):
         for lane, one in found.states.items():
             try:
                 iterator = self._dataset.shares.open(lane, self._context)
-            except Exception:
+            except Exception as error:
+                if is_interruption(error):
+                    raise
                 return  # The lane may need something that exists only in workers.
             try:
                 check_state_of(iterator, one)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from wholegrain._core.interruption import is_interruption
 from wholegrain._core.log import logger
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count
@@ -128,7 +129,9 @@ class ShardedDatasetIterator(InterleaveDatasetIterator[T]):
                 continue
             try:
                 share = self._dataset.shares.open(number, self._context)
-            except Exception:
+            except Exception as error:
+                if is_interruption(error):
+                    raise
                 return  # The share may need something that exists only in workers.
             try:
                 check_state_of(share, worker_state)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from wholegrain._core.interruption import is_interruption
 from wholegrain._core.types import State, T
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._read.shutdown import wait_if_exiting
@@ -205,6 +206,8 @@ def _first_unpicklable(dataset: Any) -> Any:
             return culprit
     try:
         cloudpickle.dumps(dataset)
-    except Exception:
+    except Exception as error:
+        if is_interruption(error):
+            raise
         return dataset
     return None

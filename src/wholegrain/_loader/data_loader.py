@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from wholegrain import transforms
+from wholegrain._core.interruption import is_interruption
 from wholegrain._core.whole_number import whole_count
 from wholegrain._graph.given_sources import no_records_error
 from wholegrain._graph.iter_dataset import IterDataset
@@ -271,7 +272,9 @@ def _warn_if_longer(sampler: Any, source: Any) -> None:
         return
     try:
         length = len(source)
-    except Exception:  # Reading will raise a better error.
+    except Exception as error:  # Reading will raise a better error.
+        if is_interruption(error):
+            raise
         return
     if length and sampler.num_records > length:
         warnings.warn(

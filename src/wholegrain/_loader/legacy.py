@@ -9,6 +9,7 @@ import numpy as np
 
 from wholegrain._core import tree
 from wholegrain._core.elements import describe
+from wholegrain._core.interruption import is_interruption
 from wholegrain.record import Record
 
 
@@ -50,6 +51,8 @@ class MapOperation:
             try:
                 data = self.map_function(record.data)
             except Exception as error:
+                if is_interruption(error):
+                    raise
                 raise ValueError(
                     f"PyGrain encountered an error when calling map function: {error}"
                 ) from error
@@ -73,6 +76,8 @@ class RandomMapOperation:
             try:
                 data = self.random_map_function(record.data, rng)
             except Exception as error:
+                if is_interruption(error):
+                    raise
                 raise ValueError(
                     f"PyGrain encountered an error when calling random map function: {error}"
                 ) from error
@@ -95,6 +100,8 @@ class FilterOperation:
             try:
                 kept = self.condition_function(record.data)
             except Exception as error:
+                if is_interruption(error):
+                    raise
                 raise ValueError(
                     f"PyGrain encountered an error when calling filter function: {error}"
                 ) from error

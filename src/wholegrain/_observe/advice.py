@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from wholegrain._core.interruption import is_interruption
 from wholegrain._observe.places import Place
 from wholegrain._observe.report_text import seconds
 from wholegrain._observe.shown import LOOP, READERS, THREAD, THREADS, WORKERS
@@ -146,7 +147,9 @@ def _workers(output: Place) -> str:
     count: Any = '"auto"'
     try:
         output.dataset.mp_prefetch(MultiprocessingOptions(num_workers="auto"))
-    except Exception:  # The order of the elements depends on the number of workers here.
+    except Exception as error:  # The order of the elements depends on the number of workers here.
+        if is_interruption(error):
+            raise
         count = machine.available_cpus()
     return f"`mp_prefetch(MultiprocessingOptions(num_workers={count}))`"
 

@@ -22,6 +22,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from wholegrain._core.interruption import suppress_errors
 from wholegrain._observe import profiler
 from wholegrain._observe.clock import Spent, timer
 from wholegrain._observe.consumer import Consumer
@@ -125,7 +126,7 @@ class Observed:
             return
         for parent, source in zip(below, parents, strict=True):
             if getattr(parent, "observed", self) is None:
-                with contextlib.suppress(Exception):
+                with suppress_errors():
                     self._take_in(parent, source)
                     self._adopt(parent, source)
 

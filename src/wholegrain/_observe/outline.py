@@ -8,6 +8,8 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from wholegrain._core.interruption import is_interruption
+
 _FEWEST_TO_FOLD = 5
 _LONGEST_LINE = 80
 _LONGEST_PATH = 40
@@ -25,7 +27,9 @@ def label(dataset: Any) -> str:
     name = getattr(dataset, "_shown_name", None)
     try:
         files = _files(getattr(dataset, "source", dataset))
-    except Exception:  # A class of the user's that uses the same attribute names.
+    except Exception as error:  # A class of the user's that uses the same attribute names.
+        if is_interruption(error):
+            raise
         files = ""
     if files:
         text = f"{text[:-1]}: {files})" if text.endswith(")") else f"{text}({files})"
@@ -38,7 +42,9 @@ def plain_label(dataset: Any) -> str:
     """Return the label without the user's name, so that equal stages have equal labels."""
     try:
         return dataset._label()  # type: ignore[no-any-return]
-    except Exception:  # Partly initialized, or a class of the user's that uses `_label`.
+    except Exception as error:  # Partly initialized, or a class of the user's that uses `_label`.
+        if is_interruption(error):
+            raise
         return type(dataset).__name__
 
 
@@ -102,7 +108,9 @@ def _is_infinite(dataset: Any, count: int) -> bool:
 def _len(dataset: Any) -> int | None:
     try:
         return len(dataset) if hasattr(type(dataset), "__len__") else None
-    except Exception:
+    except Exception as error:
+        if is_interruption(error):
+            raise
         return None
 
 

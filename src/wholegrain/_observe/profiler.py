@@ -6,12 +6,12 @@ of its own, and the main process registers that port with jax.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from wholegrain._core.config import config
+from wholegrain._core.interruption import is_interruption, suppress_errors
 from wholegrain._core.log import logger
 
 _server: Any = None  # The server runs as long as there is a reference to it.
@@ -34,6 +34,8 @@ def serve() -> None:
         _server = jax.profiler.start_server(free)
         port = free
     except Exception as error:
+        if is_interruption(error):
+            raise
         logger().warning("This worker cannot be profiled: %r", error)
 
 
@@ -68,6 +70,8 @@ class Registry:
             try:
                 self._forget[pid] = sys.modules["jax"].profiler.register_subprocess(pid, port)
             except Exception as error:
+                if is_interruption(error):
+                    raise
                 logger().warning("Worker process %d cannot be profiled: %r", pid, error)
 
     @property
@@ -78,7 +82,7 @@ class Registry:
     def close(self) -> None:
         """Unregister all workers."""
         for forget in self._forget.values():
-            with contextlib.suppress(Exception):
+            with suppress_errors():
                 forget()
         self._forget = {}
 

@@ -28,6 +28,7 @@ import numpy as np
 
 from wholegrain._core import tree
 from wholegrain._core.install import install_command
+from wholegrain._core.interruption import is_interruption
 from wholegrain._core.log import logger
 from wholegrain.record import Record
 
@@ -243,6 +244,8 @@ def start() -> None:
         if error.errno != errno.EADDRINUSE:  # If it is in use, another process serves already.
             logger().warning("Metrics cannot be served on %s:%d: %s", address, port, error)
     except Exception as error:
+        if is_interruption(error):
+            raise
         logger().warning("Metrics cannot be served: %s", error)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from wholegrain._core.errors import add_stage_note
+from wholegrain._core.interruption import is_interruption
 from wholegrain._core.types import NDArray
 from wholegrain._packing.features import Feature
 
@@ -32,11 +33,15 @@ def _misfit(element: Any, rows: Iterable[tuple[Feature, NDArray[Any] | None]]) -
         name = ".".join(map(str, feature.path))
         try:
             value = feature.of(element)
-        except Exception:
+        except Exception as error:
+            if is_interruption(error):
+                raise
             return f"the element has no feature {name!r}, but {list(element)}"
         try:
             array = np.asarray(value)
-        except Exception:
+        except Exception as error:
+            if is_interruption(error):
+                raise
             return f"the feature {name!r} is not an array, but {value!r}"
         if values is None:
             continue

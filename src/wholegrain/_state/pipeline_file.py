@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 from wholegrain._core.config import config
+from wholegrain._core.interruption import is_interruption
 from wholegrain._core.log import logger
 from wholegrain._state.changes import compare
 from wholegrain._state.fingerprint import fingerprint
@@ -18,6 +19,8 @@ def description(iterator: Any) -> str | None:
     try:
         return json.dumps(fingerprint(iterator), indent=2)
     except Exception as error:
+        if is_interruption(error):
+            raise
         # A user's `len` or `repr` failed, which is no reason to lose a checkpoint.
         logger().warning("The checkpoint has no description of its pipeline: %r", error)
         return None
@@ -44,6 +47,8 @@ def check_pipeline(iterator: Any, directory: Any, file: Any) -> None:
         is_later = operator.index(saved["version"]) > own["version"]
         changes = None if is_later else compare(saved, own)
     except Exception as error:
+        if is_interruption(error):
+            raise
         raise ValueError(
             f"File {file} is damaged: it is not the description of a pipeline ({error!r}). Restore"
             " another checkpoint; or delete the file, if the pipeline is the same."
@@ -70,6 +75,8 @@ def _own_description(iterator: Any) -> Any:
     try:
         return fingerprint(iterator)
     except Exception as error:  # A user's `len` or `repr` failed.
+        if is_interruption(error):
+            raise
         _warn_unchecked(f"it cannot be described ({error!r})")
         return None
 

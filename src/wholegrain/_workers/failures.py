@@ -7,6 +7,7 @@ import traceback
 import types
 from typing import Any, NamedTuple
 
+from wholegrain._core.interruption import is_interruption
 from wholegrain._workers.pickling import dumps_by_value
 
 _MAX_CHAIN = 16
@@ -77,6 +78,8 @@ def _pack(error: BaseException, hidden_file: str, seen: set[int]) -> _PackedErro
     try:
         message = str(error)
     except Exception as failure:
+        if is_interruption(failure):
+            raise
         message = f"<its message cannot be computed: {failure!r}>"
     pickled = _pickle_whole(error)
     kind = type(error)
@@ -104,7 +107,9 @@ def _pickle_whole(error: BaseException) -> bytes | None:
         pickled = dumps_by_value(error)
         copy = pickle.loads(pickled)
         return pickled if type(copy) is type(error) and copy.args == error.args else None
-    except Exception:
+    except Exception as failure:
+        if is_interruption(failure):
+            raise
         return None
 
 
@@ -115,7 +120,9 @@ def _pickle_parts(error: BaseException) -> bytes | None:
     try:
         pickled = dumps_by_value((type(error), args, attributes))
         _from_parts(pickled)
-    except Exception:
+    except Exception as failure:
+        if is_interruption(failure):
+            raise
         return None
     return pickled
 
@@ -123,7 +130,9 @@ def _pickle_parts(error: BaseException) -> bytes | None:
 def _sendable(value: Any) -> Any:
     try:
         pickle.loads(dumps_by_value(value))
-    except Exception:
+    except Exception as failure:
+        if is_interruption(failure):
+            raise
         return repr(value)
     return value
 
@@ -165,7 +174,9 @@ def _unpack(packed: _PackedError) -> BaseException:
             error = _from_parts(packed.parts)
         else:
             error = WorkerError(packed.type_name, packed.message, packed.text)
-    except Exception:  # Its class exists only in the worker.
+    except Exception as failure:  # Its class exists only in the worker.
+        if is_interruption(failure):
+            raise
         error = WorkerError(packed.type_name, packed.message, packed.text)
     error.__traceback__ = _traceback(packed.frames)
     error.__cause__ = _unpack(packed.cause) if packed.cause else None

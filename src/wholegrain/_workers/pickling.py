@@ -7,6 +7,8 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
+from wholegrain._core.interruption import is_interruption
+
 BufferCallback = Callable[[pickle.PickleBuffer], object]
 
 PROTOCOL = 5
@@ -27,7 +29,9 @@ def dumps(value: object, buffer_callback: BufferCallback | None = None) -> bytes
     """Pickle `value` with `pickle`, or with `cloudpickle` if that fails."""
     try:
         return pickle.dumps(value, PROTOCOL, buffer_callback=buffer_callback)
-    except Exception:
+    except Exception as error:
+        if is_interruption(error):
+            raise
         return dumps_by_value(value, buffer_callback)
 
 
@@ -80,7 +84,9 @@ class ReplyPickler:
         if not self._is_needed:
             try:
                 return pickle.dumps(value, PROTOCOL, buffer_callback=keep), apart
-            except Exception:
+            except Exception as error:
+                if is_interruption(error):
+                    raise
                 apart.clear()
         file = io.BytesIO()
         self._pickler(file, PROTOCOL, buffer_callback=keep).dump(value)

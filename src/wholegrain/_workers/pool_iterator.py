@@ -13,12 +13,12 @@ No thread runs in the background here. When the consumer asks for elements, it r
 that have arrived, and assigns enough spans to keep the workers busy until it asks again.
 """
 
-import contextlib
 import pickle
 import time
 from typing import Any, TypeVar
 
 from wholegrain._core.errors import take_no_place
+from wholegrain._core.interruption import suppress_errors
 from wholegrain._read.shutdown import wait_if_exiting
 from wholegrain._workers import messages
 from wholegrain._workers.client import WorkerClient
@@ -187,7 +187,7 @@ class PoolIterator(Inbox[T]):
         """End the workers without waiting for them. Can be called more than once."""
         if self._life.is_closed:
             return
-        with contextlib.suppress(Exception):  # It may have been interrupted at any point.
+        with suppress_errors():  # It may have been interrupted at any point.
             self._plan.base = self.get_state()
         self._life.is_closed = True
         self._pool.close()

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from wholegrain._core.interruption import is_interruption
 from wholegrain._workers.layout import (
     Array,
     Bytes,
@@ -188,6 +189,8 @@ class Encoder:
         try:
             pickled, apart = self._pickler.dumps(others, _OUT_OF_BAND_BYTES)
         except Exception as error:
+            if is_interruption(error):
+                raise
             raise CannotSendError(_describe_failure(element, "element", error)) from error
         if len(pickled) >= self._inline_bytes:
             return b"", [memoryview(pickled), *apart]
@@ -243,6 +246,8 @@ def _describe_failure(value: Any, path: str, error: Exception) -> str:
         try:
             dumps_by_value(item)
         except Exception as item_error:
+            if is_interruption(item_error):
+                raise
             return _describe_failure(item, item_path, item_error)
     kind = type(value)
     return (

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from wholegrain._core.interruption import is_interruption
 from wholegrain._core.log import logger
 from wholegrain._core.whole_number import whole_number
 from wholegrain._graph.iter_dataset import IterDataset
@@ -144,6 +145,8 @@ class EpochSteps:
         try:
             found.update(dumps_for_hash(self._ds, lambda data: found.update(data.raw())))
         except Exception as error:
+            if is_interruption(error):
+                raise
             logger().warning(
                 "`count_cache` is not used, because the pipeline cannot be pickled: %r", error
             )

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from wholegrain._core.interruption import is_interruption, suppress_errors
 from wholegrain._workers.backend import Message, WorkerExit, WorkerHandle, WorkerSpec
 from wholegrain._workers.messages import BEGUN, TAKEN
 from wholegrain._workers.transport import Decoder
@@ -198,6 +199,8 @@ class RayHandle(WorkerHandle):
                 _check_connected()
                 self._link.actor.tell.remote(waiting)
             except Exception as error:
+                if is_interruption(error):
+                    raise
                 self._link.fail(error)  # `receive` raises it.
 
     @property
@@ -303,7 +306,7 @@ class RayHandle(WorkerHandle):
         import ray
 
         if ray.is_initialized():  # Otherwise `ray.kill` would start a cluster.
-            with contextlib.suppress(Exception):  # It may be dead.
+            with suppress_errors():  # It may be dead.
                 ray.kill(self._link.actor)
 
     def join(self) -> None:

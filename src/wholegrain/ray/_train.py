@@ -3,6 +3,8 @@
 import sys
 from typing import Any
 
+from wholegrain._core.interruption import is_interruption
+
 
 def _context() -> Any:
     train = sys.modules.get("ray.train")  # Imported in every worker of Ray Train.
@@ -11,7 +13,9 @@ def _context() -> Any:
     try:
         context = train.get_context()
         context.get_world_rank()
-    except Exception:  # Outside of a worker; which exception depends on the version.
+    except Exception as error:  # Outside of a worker; which exception depends on the version.
+        if is_interruption(error):
+            raise
         return None
     return context
 

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from wholegrain._core.interruption import is_interruption
 from wholegrain.sources._errors import DataFileError, explained
 from wholegrain.sources._files import LocalFile, RemoteFile
 from wholegrain.sources._identity import changed
@@ -70,6 +71,8 @@ class Inflation:
             while not self._is_at_end():
                 yield from self._content_of_frame()
         except Exception as error:
+            if is_interruption(error):
+                raise
             if isinstance(error, (DataFileError, LargeFrame, GeneratorExit)):
                 raise
             raise damaged(self._file.path, self._compression, error) from error
@@ -162,6 +165,8 @@ def inflated(path: str, compression: str, data: bytes, length: int) -> bytes:
             content = decompressor.decompress(data)
             is_whole = decompressor.eof
     except Exception as error:
+        if is_interruption(error):
+            raise
         raise damaged(path, compression, error) from error
     if len(content) != length or not is_whole:
         raise changed(path)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from wholegrain._core.interruption import is_interruption
 from wholegrain.sources import _remote
 from wholegrain.sources._arrow import (
     LARGEST_EXACT,
@@ -192,7 +193,9 @@ def read_statistics(footer: bytes | None) -> Statistics | None:
         return None
     try:
         _pq.ParquetFile(pa.BufferReader(as_file(footer)))
-    except Exception:  # It is not the footer that Arrow has read before.
+    except Exception as error:  # It is not the footer that Arrow has read before.
+        if is_interruption(error):
+            raise
         return None
     return statistics_of(footer)
 

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
 from wholegrain._core import tree
+from wholegrain._core.interruption import is_interruption
 from wholegrain._core.stack import stack
 from wholegrain.sources._arrow import Form, Values, common_forms, plain, to_values
 from wholegrain.sources._arrow_texts import TextColumn, text_columns
@@ -65,7 +66,9 @@ class RowGroup:
         """Return rows `start` to `stop - 1` stacked as by `batch`; None if that is impossible."""
         try:
             batch: Row = tree.map_leaves(lambda values: _stacked(values[start:stop]), self._arrays)
-        except Exception:
+        except Exception as error:
+            if is_interruption(error):
+                raise
             return None  # Stacking the rows one by one raises a better error.
         return batch
 

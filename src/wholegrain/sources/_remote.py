@@ -202,6 +202,8 @@ def _open_store(scheme: str, bucket: str, options: RemoteOptions) -> Store:
         except ImportError as error:
             reasons.append(str(error))
         except Exception as error:
+            if is_interruption(error):
+                raise
             raise ValueError(
                 f"{scheme}://{bucket} cannot be opened with {options}: {answer(error)}"
             ) from error

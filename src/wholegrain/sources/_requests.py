@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, InvalidStateError, wait
 from typing import Any, Generic, TypeVar
 
+from wholegrain._core.interruption import is_interruption
 from wholegrain._core.log import logger
 from wholegrain._read import shutdown
 from wholegrain.sources.remote_options import RemoteOptions, options_for, without_user
@@ -206,7 +207,8 @@ class Requests:
         except BaseException as error:
             if not thread.is_alive():
                 self._threads.discard(thread)
-            if not isinstance(error, RuntimeError) or not self._threads:
+            is_refused = isinstance(error, RuntimeError) and not is_interruption(error)
+            if not is_refused or not self._threads:
                 raise  # Otherwise, the threads that there are do the work.
 
     def _run(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from wholegrain._core.difference import difference, show
+from wholegrain._core.interruption import is_interruption
 from wholegrain._graph import epochs
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator
@@ -138,6 +139,8 @@ def saying(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if is_interruption(error):
+            raise
         raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
 
 
