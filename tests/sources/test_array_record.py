@@ -202,11 +202,6 @@ def test_a_missing_file_is_named(tmp_path: Path, error: type[Exception]) -> None
         ArrayRecordDataSource(str(tmp_path / "missing_pattern-*"))
 
 
-def test_stores_that_the_library_cannot_read_are_named() -> None:
-    with pytest.raises(ValueError, match="s3://bucket/key"):
-        ArrayRecordDataSource("s3://bucket/key")
-
-
 @pytest.mark.parametrize("content", [b"", b"abc", bytes(100_000), os.urandom(200_000)])
 def test_a_file_of_another_format_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other"

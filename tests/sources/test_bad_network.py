@@ -113,7 +113,7 @@ def test_a_store_that_never_answers_is_an_error_at_the_deadline(
     began = time.monotonic()
     with pytest.raises(OSError, match=r"attempts in .* s; `RemoteOptions.*s3://data/gone"):
         TFRecordDataSource(url)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
 
 
 def test_an_outage_shorter_than_the_deadline_is_waited_for(

@@ -112,3 +112,18 @@ def test_the_last_attempt_is_made_at_the_deadline(four: Requests) -> None:
     with pytest.raises(UnansweredError, match=r"after .* attempts"):
         four.one("s3://b/x", options, send)
     assert 1.0 <= sent[-1] - sent[0] < 3.0
+
+
+def test_a_library_that_ignores_its_time_out_does_not_keep_the_reader(
+    four: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wholegrain.sources._requests._GRACE_S", 0.1)
+    released = threading.Event()
+    options = RemoteOptions(hedge_after_s=None, deadline_s=0.2, timeout_s=0.1)
+    try:
+        with pytest.raises(
+            UnansweredError, match=r"1 attempts in .* s; `RemoteOptions\(deadline_s"
+        ):
+            four.one("s3://b/x", options, released.wait)
+    finally:
+        released.set()

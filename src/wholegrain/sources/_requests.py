@@ -36,6 +36,9 @@ _FIRST_PAUSE_S = 0.2
 _QUIET_S = 5.0
 # How often a reader looks at most whether one of its requests has to be sent a second time.
 _LOOK_S = 0.05
+# How long after the deadline and two time-outs a reader gives up itself, because the library that
+# sends its request does not keep to its time-out. A busy machine may be late by seconds.
+_GRACE_S = 10.0
 _STATUS = re.compile(r"status code: (\d{3})")
 _WORTH_RETRYING = {408, 425, 429}
 _FINAL_TYPES = (FileNotFoundError, PermissionError, ImportError, TypeError, ValueError)
@@ -48,6 +51,14 @@ _FINAL_NAMES = {
 
 class UnansweredError(Exception):
     """All attempts at a request have failed."""
+
+    @classmethod
+    def after(cls, attempts: int, elapsed_s: float, problem: str) -> UnansweredError:
+        """Return the error for a request that has taken too long."""
+        return cls(
+            f"{problem}, after {attempts} attempts in {elapsed_s:.0f} s;"
+            " `RemoteOptions(deadline_s=...)` sets how long to try"
+        )
 
 
 def is_final(error: BaseException) -> bool:
@@ -78,6 +89,7 @@ class _Request(Generic[T]):
         self.made_at = time.monotonic()
         self.sent_at: float | None = None
         self.senders = 0
+        self.attempts = 0  # of all senders
         self._url = url
         self._send = send
         self._lock = threading.Lock()
@@ -107,6 +119,7 @@ class _Request(Generic[T]):
         attempt = 0
         while not self.answer.done():  # It is, too, if nobody waits for it any more.
             attempt += 1
+            self.attempts += 1
             self.sent_at = self.sent_at or time.monotonic()
             try:
                 return self._send()
@@ -116,9 +129,8 @@ class _Request(Generic[T]):
                     raise
                 left = self.sent_at + self.options.deadline_s - now
                 if left <= 0:
-                    raise UnansweredError(
-                        f"{answer(error)}, after {attempt} attempts in {now - self.sent_at:.0f} s;"
-                        " `RemoteOptions(deadline_s=...)` sets how long to try"
+                    raise UnansweredError.after(
+                        self.attempts, now - self.sent_at, answer(error)
                     ) from error
                 self._tell(error, attempt, now)
             most = min(self.options.max_pause_s, _FIRST_PAUSE_S * 2**attempt)
@@ -176,11 +188,13 @@ class Requests:
         now = time.monotonic()
         # A request that waits for a thread is not late as long as threads take requests.
         began = request.sent_at or max(request.made_at, self._taken_at)
-        # A library that does not keep to its time-out must not keep the reader.
-        left = began + request.options.deadline_s + request.options.timeout_s - now
+        # The last attempt begins at the deadline, and connects and reads within a time-out each. A
+        # library that does not keep to its time-out must not keep the reader.
+        options = request.options
+        left = began + options.deadline_s + 2 * options.timeout_s + _GRACE_S - now
         if left <= 0 and not request.answer.done():
-            raise UnansweredError(f"no answer in {now - began:.0f} s")
-        hedge_after = request.options.hedge_after_s
+            raise UnansweredError.after(request.attempts, now - began, "no answer in time")
+        hedge_after = options.hedge_after_s
         if hedge_after is None or request.senders > 1:
             return left
         if request.sent_at is None:

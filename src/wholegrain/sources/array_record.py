@@ -16,12 +16,15 @@ import numpy as np
 from wholegrain._core.interruption import is_interruption
 from wholegrain._core.types import Indices
 from wholegrain.sources import _paths
-from wholegrain.sources._errors import CorruptFileError, PathTypeError, explaining
-from wholegrain.sources._files import check_file
+from wholegrain.sources._array_record_object import ArrayRecordObject
+from wholegrain.sources._errors import CorruptFileError, DataFileError, PathTypeError, explaining
+from wholegrain.sources._files import RemoteFile, check_file
 from wholegrain.sources._handles import Handles
+from wholegrain.sources._identity import changed
 from wholegrain.sources._mapping import shrunk
 from wholegrain.sources._optional import require
 from wholegrain.sources._sharded import ShardedDataSource
+from wholegrain.sources.remote_options import has_options
 
 _logger = logging.getLogger(__name__)
 _RANGE = re.compile(r"(?P<path>.*)\[(?P<start>\d+):(?P<stop>\d+)\]", re.DOTALL)
@@ -91,7 +94,8 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
             `"file.array_record[100:200]"`; a glob pattern such as `"train-*.array_record"`,
             whose files are sorted by name; a sharded name such as
             `"train.array_record@16"`; or an object with `filename`, `skip`, `take` and
-            `examples_in_shard`. Names that start with `gs://` are read from GCS.
+            `examples_in_shard`. Addresses in a store, such as `"s3://..."`, are read as
+            `RemoteOptions` say; those in GCS by the library, unless there are options for them.
         reader_options: Options of the `array_record` library's reader, such as
             `{"index_storage_option": "offloaded"}`.
 
@@ -106,6 +110,8 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
         self._module = _library()
         self._options = _option_string(reader_options)
         self._parts = _parts(paths)
+        self._tags: dict[str, str] = {}
+        self._opened: dict[str, ArrayRecordObject] = {}
         self._set_counts(self._count())
         self._readers = Handles(self._open, _close)
 
@@ -140,6 +146,10 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
 
     def _count_file(self, path: str) -> int:
         reader = self._open_file(path)
+        if isinstance(reader, ArrayRecordObject):
+            self._tags[path] = reader.tag
+            self._opened[path] = reader  # Its index is used by the first read.
+            return reader.num_records()
         with explaining(path, _FORMAT):
             count: int = reader.num_records()
             reader.close()
@@ -147,6 +157,8 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
 
     def _open_file(self, path: str) -> Any:
         remote = _paths.is_remote(path)
+        if remote and (not path.startswith("gs://") or has_options(path)):
+            return self._opened.pop(path, None) or self._open_object(path)
         if not remote:
             check_file(path)
         buffer_bytes = _REMOTE_BUFFER_BYTES if remote else _BUFFER_BYTES
@@ -159,6 +171,12 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
         with explaining(path, _FORMAT):
             reader.close()
             raise ValueError("no reason given")
+
+    def _open_object(self, path: str) -> ArrayRecordObject:
+        opened = ArrayRecordObject(RemoteFile(path))
+        if opened.tag != self._tags.get(path, opened.tag):
+            raise changed(path)
+        return opened
 
     def _open(self, file: int) -> _Reader:
         part = self._parts[file]
@@ -223,7 +241,7 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
                 # One read per record: a range over several groups is slower than single records.
                 records = [read(position, position + 1)[0] for position in positions.tolist()]
         except Exception as error:
-            if is_interruption(error):
+            if isinstance(error, DataFileError) or is_interruption(error):
                 raise
             # Read again one by one, to find the record that failed.
             start = part.start
@@ -231,7 +249,7 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
         return records if all(records) else reader.check_empty(records)
 
     def _raise_unreadable(self, file: int, position: int, error: Exception) -> NoReturn:
-        if is_interruption(error):
+        if isinstance(error, DataFileError) or is_interruption(error):
             raise error
         raise CorruptFileError(
             f"Record {position} of {self._parts[file].path!r} cannot be read; the file may be"
@@ -250,13 +268,16 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
         self._readers.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"parts": self._parts, "ends": self._ends, "options": self._options}
+        names = ("parts", "ends", "options", "tags")
+        return {name: getattr(self, f"_{name}") for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._module = _library()
         self._parts = state["parts"]
         self._ends = state["ends"]
         self._options = state["options"]
+        self._tags = state.get("tags", {})
+        self._opened = {}
         self._readers = Handles(self._open, _close)
 
 
@@ -351,10 +372,5 @@ def _checked(part: _Part) -> _Part:
         raise ValueError(
             f"A range of a file cannot end before it starts, but got records {part.start}"
             f" to {part.stop} of {part.path!r}."
-        )
-    if _paths.is_remote(part.path) and not part.path.startswith("gs://"):
-        raise ValueError(
-            "ArrayRecord files can be read from local paths and from gs://, but not from"
-            f" {part.path!r}. Copy the file to a local disk first."
         )
     return part

@@ -143,6 +143,11 @@ def options_for(url: str) -> RemoteOptions:
     return _by_prefix[max(fitting, key=len)] if fitting else _DEFAULT
 
 
+def has_options(url: str) -> bool:
+    """Return whether options were set for an address."""
+    return any(_contains(prefix, url) for prefix in _by_prefix)
+
+
 def _contains(prefix: str, url: str) -> bool:
     """Return whether an address is under a prefix, which never ends within a name."""
     rest = url[len(prefix) :]
