@@ -24,6 +24,20 @@ def fails_at_37(x: int) -> int:
     return x
 
 
+def fails_at_1(x: int) -> int:
+    if x == 1:
+        raise ValueError("fails at 1")
+    return x
+
+
+def is_below_50(x: int) -> bool:
+    return x < 50
+
+
+def as_pair(x: int) -> Any:
+    return {"x": np.array([x, -x])}
+
+
 class Seen:
     """A filter that leaves a trace in a file."""
 

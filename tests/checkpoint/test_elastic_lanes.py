@@ -15,7 +15,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import wholegrain as wg
-from tests.checkpoint.lane_pipelines import LANES, Seen, fails_at_37, is_kept, random_pipeline
+from tests.checkpoint.lane_pipelines import (
+    LANES,
+    Seen,
+    as_pair,
+    fails_at_1,
+    fails_at_37,
+    is_below_50,
+    is_kept,
+    random_pipeline,
+)
 from wholegrain._core import tree
 from wholegrain._state.validate import WrongStateError
 from wholegrain.checkpoint import CheckpointHandler, merge_states
@@ -218,12 +227,59 @@ def test_known_lengths_need_no_counting(length: int, drop: int, pad: int) -> Non
         assert sorted(rows) == list(range(length))
 
 
-def test_padding_repeats_rows_of_the_same_lane() -> None:
+def test_padding_repeats_the_last_row_of_the_same_lane() -> None:
     (it,) = hosts(R(19), 1, steps=None, remainder="pad")
     (_, mask), (second, later) = it
     assert mask.all()
-    assert second.tolist() == [16, 16, 17, 17, 18, 18, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7]
+    assert second.tolist() == [16, 16, 17, 17, 18, 18, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15]
     assert later.tolist() == [True, False] * 3 + [False] * 10
+
+
+@pytest.mark.parametrize(("rows", "workers"), [(1, 0), (2, 0), (3, 0), (2, 2)])
+def test_padding_is_the_last_row_after_a_restore_at_any_step_too(rows: int, workers: int) -> None:
+    length = 25 - 2 * workers
+    more: dict[str, Any] = {"steps": 8 // rows, "remainder": "pad", "batch": rows * LANES}
+    ds = R(length).filter(is_below_50).map(as_pair)
+    lanes = [list(range(length))[lane::LANES] for lane in range(LANES)]
+    (it,) = hosts(ds, 1, workers, **more)
+    expected, states = [], [it.get_state()]
+    for step, element in enumerate(it):
+        wanted = [lane[min(n, len(lane) - 1)] for lane in lanes
+                  for n in range(rows * step, rows * step + rows)]  # fmt: skip
+        assert element["x"].tolist() == [[x, -x] for x in wanted]
+        expected.append(plain([element]))
+        states.append(it.get_state())
+    close([it])
+    for step, state in enumerate(states[:-1]):
+        if workers == 0 or step == 3:
+            its = hosts(ds, 1 + step % 2, workers, **more)
+            for other in its:
+                other.set_state(json.loads(json.dumps(state)))
+            assert steps_of(its) == expected[step:]
+            close(its)
+
+
+def test_a_lane_without_elements_is_padded_with_the_first_row_of_the_first_that_has_some() -> None:
+    for count in (1, 4):
+        its = hosts(R(90, 93).filter(is_kept), count, remainder="pad", steps="count")
+        assert steps_of(its) == [
+            (
+                [91] * 2 + [91, 91] + [92, 92] + [91] * 10,
+                [False] * 2 + [True, False] * 2 + [False] * 10,
+            )
+        ]
+
+
+def test_a_state_taken_without_padding_is_padded_with_the_last_row() -> None:
+    (it,) = hosts(R(19), 1, steps=1)
+    list(it)
+    it.set_epoch(0)
+    next(it)
+    (other,) = hosts(R(19), 1, steps=3, remainder="pad")
+    other.set_state(it.get_state())
+    batch, mask = next(other)
+    assert batch.tolist()[6:8] == [11, 11]
+    assert not mask[6:].any()
 
 
 def test_dicts_have_the_mask_as_a_key() -> None:
@@ -608,12 +664,6 @@ def test_padding_without_any_element_is_an_error() -> None:
         next(it)
 
 
-def fails_at_1(x: int) -> int:
-    if x == 1:
-        raise ValueError("fails at 1")
-    return x
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_lane_whose_first_element_fails_is_padded_with_another(workers: int) -> None:
     ds = R(9).map(fails_at_1)
@@ -626,8 +676,8 @@ def test_a_lane_whose_first_element_fails_is_padded_with_another(workers: int) -
         found.append((batch.tolist(), mask.tolist()))
         states.append(it.get_state())
     whole = [True, True]
-    assert found == [([n, n + 1], whole) for n in (2, 4, 6)] + [([8, 3], [True, False])]
-    for step, state in enumerate(states[:-1]):
+    assert found == [([n, n + 1], whole) for n in (2, 4, 6)] + [([8, 7], [True, False])]
+    for step, state in list(enumerate(states[:-1]))[:: 1 + workers]:
         it.set_state(state)
         assert [(batch.tolist(), mask.tolist()) for batch, mask in it] == found[step:]
     close([it])

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 import wholegrain as wg
 from tests.equivalence.graphs import iter_datasets
 from wholegrain import experimental
-from wholegrain._graph.timed import TimedIterator
+from wholegrain._graph.timed import ForwardingIterator, OutputIterator, TimedIterator
 from wholegrain._observe.clock import SelfTimer
+from wholegrain._observe.observed import Observed
 from wholegrain._observe.sampler import ALWAYS, NOW_AND_THEN, OFF, Sampler
 from wholegrain.testing import difference
 
@@ -119,6 +120,30 @@ def test_a_closed_iterator_stays_closed() -> None:
     it.set_clocks(False)
     with pytest.raises(ValueError, match="closed"):
         next(it)
+
+
+def test_a_worker_that_keeps_next_into_is_not_timed_while_clocks_are_off() -> None:
+    class Filled(ForwardingIterator[int]):
+        def __next__(self) -> int:
+            return next(self._iterator)
+
+        def next_into(self, empty: Any) -> Any:
+            return empty
+
+    numbers = wg.MapDataset.range(1).to_iter_dataset()
+    observed = Observed()
+    iterator = Filled(iter(numbers))
+    iterator.observed, iterator.observed_as = observed, numbers
+    output: Any = OutputIterator(iterator)
+    output.set_clocks(True)
+    fill = output.next_into
+    assert fill(7) == 7
+    assert sum(times.elements for times in observed.stages.values()) == 1
+    output.set_clocks(False)
+    assert fill(8) == 8
+    assert sum(times.elements for times in observed.stages.values()) == 1
+    assert output.handed_out == 2
+    assert not hasattr(OutputIterator(iter(numbers)), "next_into")
 
 
 def test_clocks_keep_nothing_alive() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from wholegrain._observe import outline
 from wholegrain._observe.shown import WORKERS
 from wholegrain._state.lanes import check_lane_state, lane_state
 from wholegrain._state.validate import copy_state
+
+if TYPE_CHECKING:
+    from wholegrain._workers.remote_lanes import LaneStates
 
 MASK = "mask"
 """The key under which padded batches say which of their rows are elements."""
@@ -110,8 +113,10 @@ class LaneStepsIterator(StageIterator[Any]):
         self._is_started = False
         self._step = 0
         self._ended: set[int] = set()
-        self._is_from_start = True  # Whether all steps so far were taken here.
-        self._first_rows: dict[int, Any] = {}  # With which lanes that have ended are padded.
+        # With which lanes that have ended are padded: the last row of each, and the state of the
+        # lane before it, as workers send it if there are any, to read the row again elsewhere.
+        self._last_rows: dict[int, Any] = {}
+        self._before_last: dict[int, Any] = {}
         self._closed_state: State | None = None
 
     def __next__(self) -> Any:
@@ -137,7 +142,7 @@ class LaneStepsIterator(StageIterator[Any]):
         parts, failed = [], None
         for lane in self._steps.owned:
             try:
-                parts.append(self._take_part(lane))
+                parts.append(self._take_part(lane, saved))
             except Exception as error:
                 if is_interruption(error):
                     raise
@@ -154,16 +159,20 @@ class LaneStepsIterator(StageIterator[Any]):
             raise failed
         return parts
 
-    def _take_part(self, lane: int) -> Any:
+    def _take_part(self, lane: int, saved: LaneStates | None) -> Any:
         if lane in self._ended:
             return None
+        before: Any = None
+        if self._steps.pads:
+            before = self._lanes[lane].get_state() if saved is None else saved.get(lane)
         try:
             part = next(self._lanes[lane])
         except StopIteration:
             self._ended.add(lane)
             return None
-        if self._steps.pads and self._is_from_start and lane not in self._first_rows:
-            self._first_rows[lane] = _first_row(part, self._steps.rows)
+        if self._steps.pads:
+            self._last_rows[lane] = _row_of(part, self._steps.rows, last=True)
+            self._before_last[lane] = before
         return part
 
     def _run_out(self, total: int | None) -> None:
@@ -191,39 +200,48 @@ class LaneStepsIterator(StageIterator[Any]):
         return _with_mask(batch, is_row.reshape(-1))
 
     def _padding(self, lane: int) -> Any:
-        """Return the part of a lane that has ended: its first row that did not fail, repeated.
-
-        It is the same after a restore, which the last row would not be without reading it again.
-        """
-        if lane not in self._first_rows:
-            # After a restore, or because the lane is empty.
-            for one in (lane, *range(self._steps.lanes)):
-                row = self._read_first(one)
-                if row is not None:
-                    self._first_rows[lane] = row
-                    break
-            else:
-                raise ValueError(
-                    'remainder="pad" repeats rows where elements are missing, but there is no row'
-                    " to pad with: no lane has an element."
-                )
-        row, rows = self._first_rows[lane], self._steps.rows
+        """Return the part of a lane that has ended: its last row that did not fail, repeated."""
+        if lane not in self._last_rows:
+            # After a restore, or because the lane is empty. Then it is the first row of another
+            # lane, so that all hosts choose the same.
+            row = self._read_row(lane, self._padding_state(lane), last=True)
+            others = iter(range(self._steps.lanes))
+            while row is None:
+                other = next(others, None)
+                if other is None:
+                    raise ValueError(
+                        'remainder="pad" repeats rows where elements are missing, but there is no'
+                        " row to pad with: no lane has an element."
+                    )
+                row = self._read_row(other, None, last=False)
+            self._last_rows[lane] = row
+        row, rows = self._last_rows[lane], self._steps.rows
         return tree.map_leaves(lambda leaf: np.repeat(leaf, rows, axis=0), row)
 
-    def _read_first(self, lane: int) -> Any:
-        """Return the first row of a lane that does not fail; None if there is none."""
+    def _read_row(self, lane: int, state: State | None, *, last: bool) -> Any:
+        """Return the first or the last row of a lane that does not fail; None if there is none.
+
+        Args:
+            lane: The lane.
+            state: Where to begin; None for its start.
+            last: Whether to return the last row.
+        """
         iterator = open_lane(self._dataset.shares, lane, self._context)
+        row = None
         try:
-            while True:
+            if state is not None:
+                iterator.set_state(state)
+            while row is None or last:
                 try:
-                    return _first_row(next(iterator), self._steps.rows)
+                    row = _row_of(next(iterator), self._steps.rows, last=last)
                 except StopIteration:
-                    return None
+                    break
                 except Exception as error:
                     if is_interruption(error) or not takes_place(error):
                         raise
         finally:
             iterator.close()
+        return row
 
     # Running.
 
@@ -289,7 +307,14 @@ class LaneStepsIterator(StageIterator[Any]):
     def _state(self) -> State:
         steps = self._steps
         states = {lane: self._lane(lane).get_state() for lane in steps.owned}
-        return lane_state(steps.lanes, self._step * steps.rows, states, self._ended)
+        padding = {lane: self._padding_state(lane) for lane in self._before_last}
+        return lane_state(steps.lanes, self._step * steps.rows, states, self._ended, padding)
+
+    def _padding_state(self, lane: int) -> State | None:
+        """Return the state of a lane before its last row; None if it is not known."""
+        if self._workers is None or lane not in self._before_last:
+            return self._before_last.get(lane)
+        return self._workers.from_wire(lane, self._before_last[lane])
 
     def check_state(self, state: State) -> None:
         steps = self._steps
@@ -303,6 +328,8 @@ class LaneStepsIterator(StageIterator[Any]):
                 return  # The lane may need something that exists only in workers.
             try:
                 check_state_of(iterator, one)
+                if lane in found.padding:
+                    check_state_of(iterator, found.padding[lane])
             finally:
                 iterator.close()
 
@@ -316,15 +343,21 @@ class LaneStepsIterator(StageIterator[Any]):
         for lane, one in found.states.items():
             self._lane(lane).set_state(one)
         self._step = found.elements // steps.rows
-        self._is_from_start = self._step == 0
+        self._last_rows = {}
+        self._before_last = dict(found.padding)
+        if self._workers is not None:
+            self._before_last = {n: self._workers.to_wire(one) for n, one in found.padding.items()}
 
     def __str__(self) -> str:
         return f"LaneStepsIterator(lanes={self._steps.lanes}, rows={self._steps.rows})"
 
 
-def _first_row(part: Any, rows: int) -> Any:
-    """Return a copy of the first row of a part. With one row, a part is an element."""
-    return stack([part]) if rows == 1 else tree.map_leaves(lambda leaf: leaf[:1].copy(), part)
+def _row_of(part: Any, rows: int, *, last: bool) -> Any:
+    """Return a copy of the first or the last row of a part. With one row, a part is an element."""
+    if rows == 1:
+        return stack([part])
+    which = slice(-1, None) if last else slice(1)
+    return tree.map_leaves(lambda leaf: leaf[which].copy(), part)
 
 
 def _padded(part: Any, rows: int) -> tuple[Any, int]:

@@ -183,10 +183,18 @@ class LaneWorkers:
 
     def put_at(self, lane: int, state: State) -> None:
         """Set the state at which a lane continues after the next `start`."""
+        self.check_open()
+        self._states[lane] = self.to_wire(state)
+
+    def from_wire(self, lane: int, wire_state: int | bytes | None) -> State:
+        """Return a state that `saved` has for a lane; None is its start."""
+        return self.start_state_of(lane) if wire_state is None else state_from_wire(wire_state)
+
+    def to_wire(self, state: State) -> bytes:
+        """Return a state as workers send it."""
         from wholegrain._workers.pickling import dumps
 
-        self.check_open()
-        self._states[lane] = dumps(state)
+        return dumps(state)
 
     def saved(self) -> LaneStates:
         """Return the states of all lanes, for `go_back`."""

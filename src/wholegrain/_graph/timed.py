@@ -159,15 +159,19 @@ class OutputIterator(ForwardingIterator[T]):
     """Whether the worker sends a report with each message, so that reports are current."""
 
     def __next__(self) -> T:
-        return self._hand_out(self._iterator.__next__)
+        element = self._iterator.__next__()
+        self.handed_out += 1
+        return element
 
     @property
     def next_into(self) -> Callable[[Any], T]:
         """Returns the next element, in memory from its argument; only if the iterator has it."""
-        return functools.partial(self._hand_out, self._iterator.next_into)  # type: ignore[attr-defined]
+        self._iterator.next_into  # type: ignore[attr-defined]  # noqa: B018
+        return self._next_into
 
-    def _hand_out(self, step: Callable[..., T], *args: Any) -> T:
-        element = step(*args)
+    def _next_into(self, empty: Any) -> T:
+        # Looked up at each call: a worker keeps this method, while clocks come and go.
+        element: T = self._iterator.next_into(empty)  # type: ignore[attr-defined]
         self.handed_out += 1
         return element
 

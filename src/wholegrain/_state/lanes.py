@@ -19,7 +19,13 @@ from wholegrain._state.validate import (
 _OWNER = "ElasticIterator"
 
 
-def lane_state(lanes: int, elements: int, states: Mapping[int, Any], ended: Iterable[int]) -> State:
+def lane_state(
+    lanes: int,
+    elements: int,
+    states: Mapping[int, Any],
+    ended: Iterable[int],
+    padding: Mapping[int, Any],
+) -> State:
     """Return the state of some lanes.
 
     Args:
@@ -27,13 +33,17 @@ def lane_state(lanes: int, elements: int, states: Mapping[int, Any], ended: Iter
         elements: How many elements the steps so far have taken from each lane, with padding.
         states: The state of each lane of this host.
         ended: The lanes that have ended.
+        padding: The state of each lane before its last row, if lanes that end are padded.
     """
-    return {
+    state = {
         "lanes": lanes,
         "elements_per_lane": elements,
-        "lane_states": {str(lane): state for lane, state in sorted(states.items())},
+        "lane_states": {str(lane): one for lane, one in sorted(states.items())},
         "ended_lanes": sorted(ended),
     }
+    if padding:
+        state["padding_states"] = {str(lane): one for lane, one in sorted(padding.items())}
+    return state
 
 
 class LaneState(NamedTuple):
@@ -42,6 +52,7 @@ class LaneState(NamedTuple):
     elements: int
     states: dict[int, Any]
     ended: set[int]
+    padding: dict[int, Any]
 
 
 def check_lane_state(
@@ -78,7 +89,8 @@ def check_lane_state(
             " `checkpoint.merge_states`."
         )
     own = {lane: states[lane] for lane in owned}
-    return LaneState(elements, own, _ended_of(state) & set(own))
+    padding = {lane: one for lane, one in _padding_of(state).items() if lane in own}
+    return LaneState(elements, own, _ended_of(state) & set(own), padding)
 
 
 def merge_states(states: Iterable[State]) -> State:
@@ -114,6 +126,7 @@ def merge_some(states: Sequence[State]) -> State:
     """Merge states of which lanes may be missing."""
     first = states[0]
     found: dict[int, Any] = {}
+    padding: dict[int, Any] = {}
     ended: set[int] = set()
     for state in states:
         for key in ("lanes", "epoch", "elements_per_lane"):
@@ -132,7 +145,8 @@ def merge_some(states: Sequence[State]) -> State:
                 )
             found[lane] = one
         ended |= _ended_of(state)
-    merged = lane_state(first["lanes"], first["elements_per_lane"], found, ended)
+        padding |= _padding_of(state)
+    merged = lane_state(first["lanes"], first["elements_per_lane"], found, ended, padding)
     rest = {key: value for key, value in first.items() if key not in merged}
     return {**merged, **rest}
 
@@ -147,14 +161,22 @@ def _lanes_of(state: Any) -> int:
 
 
 def _states_of(state: Any) -> dict[int, Any]:
-    """Return the states of lanes by their number, which JSON has turned into a string."""
-    states = check_mapping(part_of(state, "lane_states", _OWNER), _OWNER)
+    return _by_lane(state, "lane_states")
+
+
+def _padding_of(state: Any) -> dict[int, Any]:
+    return _by_lane(state, "padding_states") if "padding_states" in state else {}
+
+
+def _by_lane(state: Any, key: str) -> dict[int, Any]:
+    """Return states by the number of their lane, which JSON has turned into a string."""
+    states = check_mapping(part_of(state, key, _OWNER), _OWNER)
     count = number_of(state, "lanes", _OWNER)
     found: dict[int, Any] = {}
-    for key, value in states.items():
-        text = str(key)
+    for name, value in states.items():
+        text = str(name)
         if not text.isdecimal() or not int(text) < count:
-            raise wrong_state(_OWNER, f"it has a lane {shortened(key)} of {count}")
+            raise wrong_state(_OWNER, f"it has a lane {shortened(name)} of {count}")
         found[int(text)] = value
     return found
 

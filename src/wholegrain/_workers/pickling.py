@@ -41,14 +41,6 @@ def dumps_by_value(value: object, buffer_callback: BufferCallback | None = None)
     return bytes(data)
 
 
-def dumps_for_hash(value: object, buffer_callback: BufferCallback | None = None) -> bytes:
-    """Pickle `value` like `dumps_by_value`, but without what differs from run to run."""
-    data = dumps_by_value(value, buffer_callback)
-    for number in list(_number_of_class.values()):
-        data = data.replace(number.encode(), b"")
-    return data
-
-
 class ReplyPickler:
     """Pickles values for the process that this one received its classes from.
 

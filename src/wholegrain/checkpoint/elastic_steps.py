@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -133,17 +132,15 @@ class EpochSteps:
         return Path(self._options.count_cache) / f"count_{digest}_epoch_{epoch}.json"
 
     def _hashed(self) -> str | None:
-        """Return a hash of the pipeline; None if it cannot be pickled.
+        """Return a hash of the pipeline and its code; None if it cannot be pickled.
 
-        It includes what functions hold, and data in memory. If it is another one although the
-        pipeline is the same, the elements are counted again.
+        If it is another one although the pipeline is the same, the elements are counted again.
         """
-        from wholegrain._workers.pickling import dumps_for_hash  # Imports cloudpickle.
+        from wholegrain._workers.code_hash import code_hash  # Imports cloudpickle.
 
         about = json.dumps([fingerprint(self._ds), self._options.lanes], sort_keys=True)
-        found = hashlib.sha256(about.encode())
         try:
-            found.update(dumps_for_hash(self._ds, lambda data: found.update(data.raw())))
+            return code_hash((about, self._ds))
         except Exception as error:
             if is_interruption(error):
                 raise
@@ -151,7 +148,6 @@ class EpochSteps:
                 "`count_cache` is not used, because the pipeline cannot be pickled: %r", error
             )
             return None
-        return found.hexdigest()[:16]
 
 
 def _read(file: Path) -> tuple[int, int] | None:
