@@ -12,6 +12,8 @@ settings.register_profile("default", max_examples=100, **_COMMON)  # type: ignor
 settings.register_profile("thorough", max_examples=2000, **_COMMON)  # type: ignore[arg-type]
 # A merge is decided by the same examples each time; new ones are looked for while developing.
 settings.register_profile("ci", max_examples=100, derandomize=True, **_COMMON)  # type: ignore[arg-type]
+# For tests that another environment has run with more examples.
+settings.register_profile("repeated", max_examples=25, derandomize=True, **_COMMON)  # type: ignore[arg-type]
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 # `nohup` and many CI systems start programs with Ctrl-C ignored, and so would be all that the tests

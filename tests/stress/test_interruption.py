@@ -173,8 +173,8 @@ _PIPELINES = {
 
 _WARM = 3
 _numbers = itertools.count()
-_MOST_PLACES = sys.maxsize if "INTERRUPT_ALL" in os.environ else 250
-_MOST_PLACES_OF_WORKERS = sys.maxsize if "INTERRUPT_ALL" in os.environ else 30
+_MOST_PLACES = sys.maxsize if "INTERRUPT_ALL" in os.environ else 150
+_MOST_PLACES_OF_WORKERS = sys.maxsize if "INTERRUPT_ALL" in os.environ else 20
 
 
 def _plain(elements: Any) -> list[Any]:
