@@ -215,7 +215,7 @@ def test_the_readme_lists_the_extras() -> None:
 _CHECKS = {"is_interruption", "can_be_recorded"}
 # These pass the exception on to one of the checks and raise an interruption.
 _CHECKED_INSIDE = {
-    *("_fail", "_record", "after_failure"),
+    *("_fail", "_record", "after_failure", "_explained"),
     *("explained", "_raise_explained", "_raise_unreadable"),
 }
 
