@@ -1,6 +1,7 @@
 """Less common features, under Grain's names."""
 
 from wholegrain import transforms as _transforms
+from wholegrain._core.autotune_parameter import AutotuneParameter as AutotuneParameter
 from wholegrain._core.permute import index_shuffle as index_shuffle
 from wholegrain._core.rng import RngPool as RngPool
 from wholegrain._core.spec import ShapeDtypeStruct as ShapeDtypeStruct
@@ -23,6 +24,12 @@ from wholegrain._graph.nodes import WindowShuffleMapDataset as WindowShuffleMapD
 from wholegrain._graph.nodes import WithOptionsIterDataset as WithOptionsIterDataset
 from wholegrain._graph.nodes import ZipIterDataset as ZipIterDataset
 from wholegrain._graph.nodes import ZipMapDataset as ZipMapDataset
+from wholegrain._graph.nodes.autotune import AutotuneModelConfig as AutotuneModelConfig
+from wholegrain._graph.nodes.autotune import BufferRegularizationMode as BufferRegularizationMode
+from wholegrain._graph.nodes.autotune import (
+    ConcurrencyRegularizationMode as ConcurrencyRegularizationMode,
+)
+from wholegrain._graph.nodes.autotune import autotune as autotune
 from wholegrain._graph.nodes.concat_split import (
     ConcatThenSplitIterDataset as ConcatThenSplitIterDataset,
 )

@@ -5,6 +5,7 @@ import enum
 import functools
 from typing import Any, Literal
 
+from wholegrain._core.autotune_parameter import AutotuneParameter, plain_int
 from wholegrain._core.log import logger
 from wholegrain._core.whole_number import whole_count, whole_number
 
@@ -13,6 +14,8 @@ _UNSET: Any = object()
 
 def _count(name: str, value: Any) -> int:
     """Return `value` as an int; raise an error that names the option if it is not one."""
+    if isinstance(value, AutotuneParameter):
+        return value  # type: ignore[return-value]  # See `plain_read_options`.
     try:
         count = whole_count(name, value)
     except TypeError as error:
@@ -45,6 +48,8 @@ class ReadOptions:
             chooses a number up to 64.
         prefetch_buffer_size: The maximum number of elements that are ready or being read. 0 reads
             in the caller's thread; "auto" chooses a number up to 4096.
+
+    Both may be an `experimental.AutotuneParameter`, which `experimental.autotune` adjusts.
     """
 
     num_threads: int = 16
@@ -52,8 +57,8 @@ class ReadOptions:
 
     def __init__(
         self,
-        num_threads: int | Literal["auto"] = 16,
-        prefetch_buffer_size: int | Literal["auto"] = 500,
+        num_threads: int | Literal["auto"] | AutotuneParameter = 16,
+        prefetch_buffer_size: int | Literal["auto"] | AutotuneParameter = 500,
     ) -> None:
         is_open = num_threads == "auto"
         if num_threads == "auto":
@@ -62,8 +67,25 @@ class ReadOptions:
             prefetch_buffer_size = _AUTO_BUFFER_SIZE
         self.num_threads = _count("num_threads", num_threads)
         self.prefetch_buffer_size = _count("prefetch_buffer_size", prefetch_buffer_size)
-        if 0 < self.prefetch_buffer_size < self.num_threads and not is_open:
-            _warn_of_idle_threads(self.num_threads, self.prefetch_buffer_size)
+        threads, buffer_size = int(self.num_threads), int(self.prefetch_buffer_size)
+        if 0 < buffer_size < threads and not is_open:
+            _warn_of_idle_threads(threads, buffer_size)
+
+
+def plain_read_options(options: Any) -> Any:
+    """Return read options with the present values of parameters that are being tuned."""
+    if not tuned_read_options(options):
+        return options
+    plain = ReadOptions.__new__(ReadOptions)
+    plain.num_threads = plain_int(options.num_threads)
+    plain.prefetch_buffer_size = plain_int(options.prefetch_buffer_size)
+    return plain
+
+
+def tuned_read_options(options: Any) -> dict[str, AutotuneParameter]:
+    """Return those of the read options that are parameters to be tuned, by their names."""
+    both = {name: getattr(options, name) for name in ("num_threads", "prefetch_buffer_size")}
+    return {name: one for name, one in both.items() if isinstance(one, AutotuneParameter)}
 
 
 @functools.cache  # Warn once for the same numbers.

@@ -154,3 +154,20 @@ def test_an_address_that_is_not_ones_own_is_a_warning() -> None:
     assert done.stdout.strip() == "[0, 1, 2]", done.stderr
     assert "Metrics cannot be served" in done.stderr
     assert "192.0.2.1" in done.stderr
+
+
+def test_what_autotune_adjusts_is_a_gauge() -> None:
+    program = """
+        from wholegrain import experimental as ex
+        threads = ex.AutotuneParameter("my threads", 3, 1, 3)
+        ds = wg.MapDataset.range(500).to_iter_dataset(wg.ReadOptions(threads))
+        list(ex.autotune(ds, ex.AutotuneModelConfig(optimization_frequency=50)))
+        found = {name: value for name, value in scrape().items() if "autotune" in name}
+        print(json.dumps(found))
+    """
+    done = _run(program)
+    found = json.loads(done.stdout)
+    assert found.pop("grain_autotune_parameters[my threads]") == 3, done.stderr
+    ((name, rate),) = found.items()
+    assert name == "grain_autotune_node_throughput[to_iter_dataset]"
+    assert rate > 0

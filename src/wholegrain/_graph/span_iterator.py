@@ -89,7 +89,7 @@ class SpanReadIterator(PrefetchDatasetIterator[T]):
         self.has_missed = self.has_missed or self._sparse is not None
 
     def _new_reader(self, start: int) -> Any:
-        options = self._read_options
+        options = self._limits()
         buffer_bytes = self.buffer_bytes
 
         def read_ahead(read: Read, first: int, last: int) -> ReadAhead[T]:

@@ -188,10 +188,10 @@ def _check_kinds(source: Any, sampler: Any, operations: Any, read_options: Any) 
         )
 
 
-def _determine_worker_count(worker_count: Any) -> int | Literal["auto"]:
-    if worker_count == "auto":
+def _determine_worker_count(input_worker_count: Any) -> int | Literal["auto"]:
+    if input_worker_count == "auto":
         return "auto"
-    if worker_count is None:
+    if input_worker_count is None:
         processors = os.cpu_count()
         if processors is None:
             raise ValueError(
@@ -199,7 +199,7 @@ def _determine_worker_count(worker_count: Any) -> int | Literal["auto"]:
                 " not report. Pass a number."
             )
         return processors
-    count = int(whole_count("worker_count", worker_count))
+    count = int(whole_count("worker_count", input_worker_count))
     if count < 0:
         raise ValueError(
             f"`worker_count` cannot be negative, but got {count}. 0 runs in this process."

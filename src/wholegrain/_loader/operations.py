@@ -14,7 +14,7 @@ from wholegrain._graph.kinds import OneParentIterNode
 from wholegrain._graph.nodes.batch import BatchDatasetIterator
 from wholegrain._graph.nodes.filter import FilterDatasetIterator
 from wholegrain._graph.nodes.flat_map import FlatMapDatasetIterator
-from wholegrain._graph.nodes.options import PassingIterator
+from wholegrain._graph.passing import PassingIterator
 from wholegrain._loader.legacy import BatchOperation
 from wholegrain._loader.metadata import KeylessMetadata
 from wholegrain._state.counting import CountingRule

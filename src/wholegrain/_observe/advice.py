@@ -12,7 +12,7 @@ from wholegrain._observe.shown import LOOP, READERS, THREAD, THREADS, WORKERS
 from wholegrain._observe.times import Times
 from wholegrain._observe.waiting import Lane, is_known
 from wholegrain._read import machine
-from wholegrain.options import MultiprocessingOptions
+from wholegrain.options import MultiprocessingOptions, plain_read_options
 
 _LEAST_SHARE = 0.05
 """Data is not the limit if the training loop waits for it for less than this share of the time."""
@@ -155,7 +155,7 @@ def _workers(output: Place) -> str:
 
 
 def _more_threads(reader: Place) -> str:
-    options = reader.dataset._read_options
+    options = plain_read_options(reader.dataset._read_options)
     threads = 4 * max(options.num_threads, 4)
     buffer = max(options.prefetch_buffer_size, 4 * threads)
     return (

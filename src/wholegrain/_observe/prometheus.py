@@ -16,6 +16,7 @@ import functools
 import glob
 import itertools
 import mmap
+import operator
 import os
 import shutil
 import tempfile
@@ -44,23 +45,29 @@ _LONGEST_NS = 3.6e12
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A histogram, or a counter if there are no buckets.
+    """A histogram, or a counter if there are no buckets, or a gauge.
 
     Args:
         name: The name in Prometheus.
         text: The help text.
         bounds: The upper bounds of the buckets.
         label: The name of its label, if it has one.
+        is_gauge: Whether it is a present value. Of several processes, the largest one counts.
     """
 
     name: str
     text: str
     bounds: tuple[int, ...] = ()
     label: str = ""
+    is_gauge: bool = False
 
     def observe(self, value: int, times: int = 1, label: str = "") -> None:
         """Count `value`, `times` times."""
         _cells(self, label, os.getpid()).observe(value, times)
+
+    def set(self, value: int, label: str = "") -> None:
+        """Change the value of a gauge."""
+        _cells(self, label, os.getpid()).set(value)
 
 
 def _powers(base: int) -> tuple[int, ...]:
@@ -91,7 +98,27 @@ LOADER_GET_NEXT = Metric(
     "Time of `next` on a DataLoader's iterator, in nanoseconds.",
     _powers(2),
 )
-_METRICS = (NEXT_DURATION, READY_COUNT, BYTES_READ, SOURCE_READ_TIME, LOADER_GET_NEXT)
+AUTOTUNE_PARAMETERS = Metric(
+    "grain_autotune_parameters",
+    "The values of the parameters that `autotune` adjusts.",
+    label="name",
+    is_gauge=True,
+)
+AUTOTUNE_THROUGHPUT = Metric(
+    "grain_autotune_node_throughput",
+    "Elements per second of a pipeline that `autotune` adjusts.",
+    label="node",
+    is_gauge=True,
+)
+_METRICS = (
+    NEXT_DURATION,
+    READY_COUNT,
+    BYTES_READ,
+    SOURCE_READ_TIME,
+    LOADER_GET_NEXT,
+    AUTOTUNE_PARAMETERS,
+    AUTOTUNE_THROUGHPUT,
+)
 
 
 class _Cells:
@@ -113,6 +140,9 @@ class _Cells:
         with self._lock:
             self._cells[0] += value * times
             self._cells[bucket] += times
+
+    def set(self, value: int) -> None:
+        self._cells[0] = value
 
 
 @functools.cache
@@ -184,12 +214,9 @@ class Collector:
 
     def collect(self) -> Iterator[Any]:
         """Yield the metrics as metric families of `prometheus_client`."""
-        from prometheus_client import core
-
         for metric in _METRICS:
             labels = [metric.label] if metric.label else []
-            kind = core.HistogramMetricFamily if metric.bounds else core.CounterMetricFamily
-            family: Any = kind(metric.name, metric.text, labels=labels)
+            family: Any = _family(metric)(metric.name, metric.text, labels=labels)
             for label, numbers in sorted(_added_up(metric).items()):
                 values = [label] if metric.label else []
                 if metric.bounds:
@@ -197,6 +224,14 @@ class Collector:
                 else:
                     family.add_metric(values, numbers[0])
             yield family
+
+
+def _family(metric: Metric) -> Any:
+    from prometheus_client import core
+
+    if metric.is_gauge:
+        return core.GaugeMetricFamily
+    return core.HistogramMetricFamily if metric.bounds else core.CounterMetricFamily
 
 
 def _added_up(metric: Metric) -> dict[str, list[int]]:
@@ -208,7 +243,8 @@ def _added_up(metric: Metric) -> dict[str, list[int]]:
             numbers = memoryview(file.read()).cast("q").tolist()
             label = urllib.parse.unquote(label)
             before = totals.get(label, [0] * len(numbers))
-            totals[label] = [a + b for a, b in zip(before, numbers, strict=True)]
+            join = max if metric.is_gauge else operator.add
+            totals[label] = [join(a, b) for a, b in zip(before, numbers, strict=True)]
     return totals
 
 

@@ -41,6 +41,11 @@ class Aims(NamedTuple):
         return self.timing or self.visualization is not None or self.annotate
 
 
+def has_telemetry() -> bool:
+    """Whether metrics for Prometheus are counted."""
+    return _HAS_TELEMETRY
+
+
 def aims_of(options: DatasetOptions) -> Aims | None:
     """Return what to track a new run for; None if it is not tracked."""
     if (

@@ -168,6 +168,12 @@ class Background:
         """Return the exception that was raised instead of an element, or None."""
         return element.error if type(element) is _Raised else None
 
+    def set_buffer_size(self, buffer_size: int) -> None:
+        """Change how many finished results may wait."""
+        with self._lock:
+            self._buffer_size = buffer_size
+            self._changed.notify_all()
+
     def stop(self, wait: bool = True) -> None:
         """End the thread after its current step, and wait for it if `wait` is true."""
         with self._lock:

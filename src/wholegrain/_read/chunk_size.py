@@ -138,6 +138,12 @@ class ThreadChunks:
         self._buffer_bytes = buffer_bytes
         self._cheapest = float("inf")  # Seconds per element of the cheapest chunk so far.
 
+    def set_buffer_size(self, largest: int, buffer_size: int) -> None:
+        """Change how many elements may be ready or being read."""
+        self.largest = min(largest, buffer_size)
+        self.size = min(self.size, self.largest)
+        self.most_ahead = self._buffer_size = buffer_size
+
     def adapt(self, cost: Cost, chunk: Sequence[Any], threads: int, *, waiting: bool) -> None:
         """Adapt both numbers to the cost of a chunk.
 

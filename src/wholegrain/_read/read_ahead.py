@@ -107,6 +107,19 @@ class ReadAhead(Generic[T]):
         """Measure less often, because several readers take turns and each is measured."""
         self._own.watch_s *= readers
 
+    def set_limits(self, num_threads: int, buffer_size: int) -> None:
+        """Change how many threads may read at once, and how many elements may be ahead."""
+        with self._threads.lock:
+            most = min(num_threads, buffer_size)
+            if not self._threads.most or not most:
+                return  # There are no threads, and never will be.
+            self._threads.most = most
+            self._count.set_most(most)
+            self._chunks.set_buffer_size(self._largest, buffer_size)
+            if not self._quick:
+                self._employ()
+            self._threads.room.notify_all()
+
     # The consumer's side.
 
     def next_chunk(self) -> tuple[int, Sequence[T]]:

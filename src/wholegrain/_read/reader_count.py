@@ -75,6 +75,15 @@ class ReaderCount:
         self._windows = 0
         self._window = _Window()
 
+    def set_most(self, most: int) -> None:
+        """Change the largest number of threads."""
+        self._most = most
+        self._most_computing = min(most, machine.available_cpus())
+        count = most if self.waiting else min(self.wanted, self._most_computing)
+        if count != self.wanted:
+            self._climb.drop_trial()
+            self._climb.count = count
+
     @property
     def wanted(self) -> int:
         """How many threads there should be."""

@@ -6,6 +6,7 @@ from wholegrain._core import lazy
 
 if TYPE_CHECKING:
     from wholegrain._graph.apply import apply_transformations as apply_transformations
+    from wholegrain._graph.nodes.autotune import autotune as autotune
     from wholegrain._graph.nodes.batch import BatchIterDataset as BatchIterDataset
     from wholegrain._graph.nodes.batch import BatchMapDataset as BatchMapDataset
     from wholegrain._graph.nodes.cache import CacheIterDataset as CacheIterDataset
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "apply_transformations": "apply",
+    "autotune": "nodes.autotune",
     "BatchIterDataset": "nodes.batch",
     "BatchMapDataset": "nodes.batch",
     "CacheIterDataset": "nodes.cache",

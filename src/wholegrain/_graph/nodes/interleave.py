@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from wholegrain._core.autotune_parameter import AutotuneParameter, plain_int
 from wholegrain._core.difference import show
 from wholegrain._core.types import T
 from wholegrain._core.whole_number import whole_count
@@ -30,7 +31,8 @@ class InterleaveIterDataset(IterNode[T]):
     Args:
         datasets: A sequence of datasets, or a MapDataset whose elements are datasets. The latter
             creates each dataset when it is needed.
-        cycle_length: How many datasets are open at a time.
+        cycle_length: How many datasets are open at a time. The order depends on it, so an
+            `experimental.AutotuneParameter` keeps the value that it has now.
         num_make_iter_threads: How many threads may open datasets ahead.
         make_iter_buffer_size: How many datasets may be opened ahead.
         iter_buffer_size: How many elements of each dataset may be read ahead.
@@ -47,14 +49,14 @@ class InterleaveIterDataset(IterNode[T]):
         self,
         datasets: Sequence[AnyDataset[T]] | MapDataset[AnyDataset[T]],
         *,
-        cycle_length: int,
+        cycle_length: int | AutotuneParameter,
         num_make_iter_threads: int = 1,
         make_iter_buffer_size: int = 1,
         iter_buffer_size: int = 1,
     ) -> None:
         super().__init__()
         _check_datasets(datasets)
-        cycle_length = whole_count("cycle_length", cycle_length)
+        cycle_length = whole_count("cycle_length", plain_int(cycle_length))
         if cycle_length <= 0:
             raise ValueError(
                 "`InterleaveIterDataset` needs at least one dataset open, but got"

@@ -1,10 +1,10 @@
 """Nodes that change no element: a seed for stages downstream, options for the whole pipeline."""
 
-from wholegrain._core.stack import Empty
 from wholegrain._core.types import IndexT, T
-from wholegrain._graph.iterator import DatasetIterator, TransformIterator
+from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.kinds import AnyDataset, IndexTransform, OneParentIterNode
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.passing import PassingIterator
 from wholegrain._graph.seeds import checked_base_seed
 from wholegrain._state.counting import CountingRule
 from wholegrain._state.spec import CheckpointSpec
@@ -83,41 +83,3 @@ class SeedIterDataset(OneParentIterNode[T]):
 
     def __str__(self) -> str:
         return "WithOptionsIterDataset"
-
-
-class PassingIterator(TransformIterator[T]):
-    """Returns the parent's elements unchanged."""
-
-    def __init__(self, parent: DatasetIterator[T]) -> None:
-        super().__init__(parent)
-
-    def __next__(self) -> T:
-        return next(self.parent)  # type: ignore[no-any-return]
-
-    def next_into(self, empty: Empty) -> T:
-        """Return the next element in memory from `empty`, if the parent supports that."""
-        next_into = getattr(self.parent, "next_into", None)
-        return next(self.parent) if next_into is None else next_into(empty)  # type: ignore[no-any-return]
-
-    def take(self, count: int) -> list[T]:
-        return self.parent.take(count)
-
-    @property
-    def moves_at_end(self) -> bool:
-        return self.parent.moves_at_end
-
-    @property
-    def takes_back(self) -> bool:
-        return self.parent.takes_back
-
-    def put_back(self, count: int) -> None:
-        self.parent.put_back(count)
-
-    def pass_over(self, count: int) -> None:
-        self.parent.pass_over(count)
-
-    def _get_next_index(self) -> int:
-        return self.parent._get_next_index()
-
-    def _set_next_index(self, index: int) -> None:
-        self.parent._set_next_index(index)

@@ -29,7 +29,7 @@ from wholegrain._read.read_ahead import ReadAhead
 from wholegrain._state import workers
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import WrongStateError, index_of, list_of, shortened
-from wholegrain.options import ReadOptions
+from wholegrain.options import ReadOptions, plain_read_options, tuned_read_options
 
 # How much memory the elements read ahead may take: in one process, and in all workers together.
 # Workers get less because each of them already runs ahead of the consumer.
@@ -74,7 +74,7 @@ class PrefetchIterDataset(IterNode[T]):
         return "to_iter_dataset"
 
     def _about(self, name: str) -> str:
-        options, parent = self._read_options, self._parent
+        options, parent = plain_read_options(self._read_options), self._parent
         gaps = "" if self.gives_all else " Missing elements are skipped."
         how = "The thread that calls `next` reads them, in chunks of about a millisecond."
         if threads := options.num_threads if options.prefetch_buffer_size else 0:
@@ -117,7 +117,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
         context = run.current()
         self._dataset = tracked(dataset, context.observed)
         self._lanes_here = context.lanes_here
-        self._read_options = _shared(read_options, context.lanes_here)
+        self._read_options = read_options
         self._allow_nones = allow_nones
         self._length = len(dataset)
         self._watch = DropWatch(self, context.options)
@@ -172,7 +172,8 @@ class PrefetchDatasetIterator(StageIterator[T]):
 
     @property
     def reads_ahead(self) -> bool:
-        return bool(self._read_options.num_threads and self._read_options.prefetch_buffer_size)
+        options = plain_read_options(self._read_options)
+        return bool(options.num_threads and options.prefetch_buffer_size)
 
     def _next_chunk(self) -> None:
         """Move to the next chunk, which may turn out to be empty."""
@@ -313,7 +314,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
     def _new_reader(self, start: int) -> ReadAhead[T]:
         ways = [reading(self._dataset, observed) for observed in (self.observed, None)]
         read, read_plainly = [events.traced_reads(way, self._dataset.__str__) for way in ways]
-        options, count = self._read_options, self._worker_count
+        options, count = self._limits(), self._worker_count
         reader: ReadAhead[T] = ReadAhead(
             read,
             start,
@@ -328,9 +329,20 @@ class PrefetchDatasetIterator(StageIterator[T]):
             chunk_hint=min(self._dataset.chunk_hint, _LARGEST_HINT),
         )
         reader.take_turns(self._lanes_here)
+        for parameter in tuned_read_options(self._read_options).values():
+            parameter.follow(self._follow_limits)
         # The reader's threads must not keep this iterator alive, nor outlive it.
         self._finalizer = weakref.finalize(self, reader.close)
         return reader
+
+    def _limits(self) -> ReadOptions:
+        return _shared(plain_read_options(self._read_options), self._lanes_here)
+
+    def _follow_limits(self) -> None:
+        """Pass changed parameters on to the reader."""
+        if self._reader is not None:
+            limits = self._limits()
+            self._reader.set_limits(limits.num_threads, limits.prefetch_buffer_size)
 
     def start_prefetch(self) -> None:
         if self._closed:

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from wholegrain._core.autotune_parameter import AutotuneParameter, plain_int
 from wholegrain._core.failure import can_be_recorded
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count
@@ -40,25 +41,35 @@ class ThreadPrefetchIterDataset(OneParentIterNode[T]):
 
     Args:
         parent: The dataset to run ahead.
-        prefetch_buffer_size: The maximum number of finished elements to hold; 0 disables it.
+        prefetch_buffer_size: The maximum number of finished elements to hold; 0 disables it. It may
+            be an `experimental.AutotuneParameter`.
     """
 
     keeps_size = True
     runs_ahead = THREAD
     checkpoint = CheckpointSpec(free=("prefetch_buffer_size",), position="parent")
 
-    def __init__(self, parent: AnyDataset[T], *, prefetch_buffer_size: int) -> None:
+    def __init__(
+        self, parent: AnyDataset[T], *, prefetch_buffer_size: int | AutotuneParameter
+    ) -> None:
         super().__init__(parent)
-        self._prefetch_buffer_size = checked_buffer_size(prefetch_buffer_size)
+        checked_buffer_size(prefetch_buffer_size)
+        self._prefetch_buffer_size = prefetch_buffer_size
 
     def open(self) -> DatasetIterator[T]:
-        return ThreadPrefetchDatasetIterator(self._parent.__iter__(), self._prefetch_buffer_size)
+        size = self._prefetch_buffer_size
+        iterator: ThreadPrefetchDatasetIterator[T] = ThreadPrefetchDatasetIterator(
+            self._parent.__iter__(), plain_int(size)
+        )
+        if isinstance(size, AutotuneParameter):
+            size.follow(iterator.follow_buffer_size)
+        return iterator
 
     def _label(self) -> str:
-        return f"thread prefetch (buffer {self._prefetch_buffer_size})"
+        return f"thread prefetch (buffer {plain_int(self._prefetch_buffer_size)})"
 
     def _about(self, name: str) -> str:
-        ahead = self._prefetch_buffer_size
+        ahead = plain_int(self._prefetch_buffer_size)
         return f"{name}: a thread runs everything upstream, up to {ahead} elements ahead."
 
     def __str__(self) -> str:
@@ -73,9 +84,9 @@ def run_ahead(iterator: DatasetIterator[T], buffer_size: int) -> DatasetIterator
     return ThreadPrefetchDatasetIterator(iterator, buffer_size).not_from_start()
 
 
-def checked_buffer_size(size: int) -> int:
+def checked_buffer_size(given: Any) -> int:
     """Return the size of a buffer; raise if it is negative."""
-    size = whole_count("prefetch_buffer_size", size)
+    size = whole_count("prefetch_buffer_size", plain_int(given))
     if size < 0:
         raise ValueError(
             f"`prefetch_buffer_size` cannot be negative, but got {size}. 0 switches it off."
@@ -341,6 +352,14 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
     def run_ahead_by(self, buffer_size: int) -> None:
         """Run ahead from now on, unless it does so already."""
         self._buffer_size = self._buffer_size or buffer_size
+
+    def follow_buffer_size(self) -> None:
+        """Take over the buffer size that `autotune` has changed."""
+        size = int(self.opened_from._prefetch_buffer_size)
+        if self._buffer_size and size:  # Without a buffer, there is no thread, and never will be.
+            self._buffer_size = size
+            if self._background is not None:
+                self._background.set_buffer_size(size)
 
     def not_from_start(self) -> ThreadPrefetchDatasetIterator[T]:
         """Note that the parent may not be at its start, so it has to be asked for its index."""
