@@ -71,7 +71,7 @@ def test_wrong_values_of_a_parameter_are_refused(
 
 def _everything() -> wg.IterDataset[Any]:
     """A pipeline with a parameter in every place that accepts one."""
-    options = wg.ReadOptions(_parameter(2), _parameter(8))  # type: ignore[arg-type]
+    options = wg.ReadOptions(_parameter(2), _parameter(8))
     ds = wg.MapDataset.range(40).shuffle(seed=1).map(lambda x: 2 * x).to_iter_dataset(options)
     ds = ex.ThreadPrefetchIterDataset(ds, prefetch_buffer_size=_parameter(3))
     parts = [ds, ds.map(lambda x: -x), ds]
@@ -90,7 +90,7 @@ def test_elements_and_states_are_those_without_it() -> None:
 
 
 def test_workers_read_the_same_elements() -> None:
-    options = wg.ReadOptions(_parameter(2), _parameter(8))  # type: ignore[arg-type]
+    options = wg.ReadOptions(_parameter(2), _parameter(8))
     ds = wg.MapDataset.range(50).to_iter_dataset(options)
     tuned = ex.autotune(ds, ex.AutotuneModelConfig(optimization_frequency=5))
     assert list(tuned.mp_prefetch(wg.MultiprocessingOptions(num_workers=2))) == list(range(50))
@@ -99,7 +99,7 @@ def test_workers_read_the_same_elements() -> None:
 
 def test_threads_are_added_while_the_loop_waits() -> None:
     threads, buffer = _parameter(1, 8), ex.AutotuneParameter("buffer", 64, 64, 64)
-    options = wg.ReadOptions(threads, buffer)  # type: ignore[arg-type]
+    options = wg.ReadOptions(threads, buffer)
     ds = wg.MapDataset.source(_Sleepy(1200, 2e-3)).to_iter_dataset(options)
     config = ex.AutotuneModelConfig(cpu_budget=64, optimization_frequency=20)
     assert list(ex.autotune(ds, config)) == list(range(1200))
@@ -109,7 +109,7 @@ def test_threads_are_added_while_the_loop_waits() -> None:
 
 def test_nothing_is_tuned_during_the_warm_up() -> None:
     threads = _parameter(1, 8)
-    options = wg.ReadOptions(threads, 64)  # type: ignore[arg-type]
+    options = wg.ReadOptions(threads, 64)
     ds = wg.MapDataset.source(_Sleepy(200, 1e-3)).to_iter_dataset(options)
     config = ex.AutotuneModelConfig(cpu_budget=64, optimization_frequency=10, warmup_steps=200)
     assert len(list(ex.autotune(ds, config))) == 200
@@ -118,7 +118,7 @@ def test_nothing_is_tuned_during_the_warm_up() -> None:
 
 def test_a_memory_budget_that_is_exceeded_lowers_buffers() -> None:
     buffer = _parameter(64)
-    options = wg.ReadOptions(2, buffer)  # type: ignore[arg-type]
+    options = wg.ReadOptions(2, buffer)
     ds = wg.MapDataset.range(4000).to_iter_dataset(options)
     config = ex.AutotuneModelConfig(ram_budget_gb=1e-6, optimization_frequency=10)
     assert list(ex.autotune(ds, config)) == list(range(4000))
@@ -127,7 +127,7 @@ def test_a_memory_budget_that_is_exceeded_lowers_buffers() -> None:
 
 def test_a_parameter_that_is_set_while_threads_read_takes_effect() -> None:
     threads, source = _parameter(1, 16), _Sleepy(3000, 1e-3)
-    options = wg.ReadOptions(threads, 64)  # type: ignore[arg-type]
+    options = wg.ReadOptions(threads, 64)
     with iter(wg.MapDataset.source(source).to_iter_dataset(options)) as it:
         assert [next(it) for _ in range(100)] == list(range(100))
         assert source.most_at_once == 1
@@ -150,7 +150,7 @@ def test_an_unknown_stage_is_named() -> None:
 
 def test_failures_of_the_tuner_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     threads = _parameter(1)
-    options = wg.ReadOptions(threads, 64)  # type: ignore[arg-type]
+    options = wg.ReadOptions(threads, 64)
     ds = ex.autotune(
         wg.MapDataset.source(_Sleepy(60, 1e-3)).to_iter_dataset(options),
         ex.AutotuneModelConfig(cpu_budget=64, optimization_frequency=5),
@@ -177,7 +177,7 @@ def test_a_subclass_of_the_config_sets_the_budgets() -> None:
 
 @pytest.mark.parametrize("mode", list(ex.ConcurrencyRegularizationMode))
 def test_every_regularisation_keeps_the_elements(mode: ex.ConcurrencyRegularizationMode) -> None:
-    ds = wg.MapDataset.range(50).to_iter_dataset(wg.ReadOptions(_parameter(1), 8))  # type: ignore[arg-type]
+    ds = wg.MapDataset.range(50).to_iter_dataset(wg.ReadOptions(_parameter(1), 8))
     tuned = ex.autotune(ds, concurrency_reg_mode=mode, concurrency_reg_weight=0.5)
     assert list(tuned) == list(range(50))
 
