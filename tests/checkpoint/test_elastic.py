@@ -427,8 +427,8 @@ def test_a_closed_one_is_closed() -> None:
 
 def test_pipelines_that_cannot_be_dealt_out_are_refused() -> None:
     plain, options = _numbered(0, 5), ShardOptions(0, 2)
-    zipped: Any = wg.experimental.ZipIterDataset([_interleave([3]), _interleave([3])])
-    mixed = wg.IterDataset.mix([_interleave([3]), _interleave([3])])
+    zipped: Any = wg.experimental.ZipIterDataset([_interleave([3]), plain])
+    mixed = wg.IterDataset.mix([_interleave([3]), plain])
     for ds in (plain, plain.map(abs), zipped, mixed):
         with pytest.raises(ValueError, match="cannot redistribute"):
             ElasticIterator(ds, 2, options)
@@ -438,6 +438,56 @@ def test_pipelines_that_cannot_be_dealt_out_are_refused() -> None:
         )
     with pytest.raises(ValueError, match="3 is not one of 2"):
         next(ElasticIterator(_interleave([3, 3]), 3, options))
+
+
+def _pairs(*lengths: list[int]) -> Any:
+    return wg.experimental.ZipIterDataset(
+        [_interleave(one).map(lambda x, k=k: x + 1000 * k) for k, one in enumerate(lengths)]
+    )
+
+
+def test_components_of_a_zip_are_batched_one_by_one() -> None:
+    (it,) = _shards(_pairs([2, 2], [2, 2]), 2, 1)
+    first, second = next(it)
+    assert (first.tolist(), (second - first).tolist()) == ([0, 100], [1000, 1000])
+
+
+@pytest.mark.parametrize("kind", ["zip", "mix"])
+@pytest.mark.parametrize("after", [1, 2, 4])
+def test_zips_and_mixes_go_on_with_another_number_of_processes(kind: str, after: int) -> None:
+    lengths = [5, 5, 5, 5]
+    if kind == "zip":
+        ds = _pairs(lengths, lengths)
+    else:
+        ds = wg.IterDataset.mix([_interleave(lengths), _interleave(lengths).map(lambda x: -x - 1)])
+    before = _shards(ds, 2, 2)
+    seen = [tree_key(row) for it in before for _ in range(3) for row in _rows(next(it))]
+    states = {number: state for it in before for number, state in it.get_shard_states().items()}
+    json.loads(json.dumps(states))
+    assert sorted(states) == [0, 1, 2, 3]
+    later = _shards(ds, after, after)
+    for index, it in enumerate(later):
+        it.set_shard_states({n: states[n] for n in states if n % after == index})
+    for it in later:
+        seen += [tree_key(row) for batch in it for row in _rows(batch)]
+    everything = [tree_key(element) for element in ds]
+    assert len(set(seen)) == len(seen)
+    assert set(seen) <= set(everything)
+    assert kind == "mix" or set(seen) == set(everything)
+
+
+def _rows(batch: Any) -> list[Any]:
+    return list(zip(*batch, strict=True)) if isinstance(batch, tuple) else list(batch)
+
+
+def tree_key(element: Any) -> Any:
+    return tuple(map(int, element)) if isinstance(element, tuple) else int(element)
+
+
+def test_parents_of_a_zip_need_as_many_shards() -> None:
+    (it,) = _shards(_pairs([2, 2], [2, 2, 2]), 1, 1)
+    with pytest.raises(ValueError, match="All parents must have the same number of shards"):
+        it.get_shard_states()
 
 
 def test_a_source_that_cannot_be_sliced_is_refused(tmp_path: Path) -> None:

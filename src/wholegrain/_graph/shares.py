@@ -65,9 +65,9 @@ def shard(dataset: IterDataset[Any], index: int, count: int, sequential: bool) -
     return share
 
 
-def share_of(dataset: IterDataset[Any], index: int, count: int) -> IterDataset[Any]:
+def share_of(dataset: Any, index: int, count: int, sequential: bool = False) -> Any:
     """Return share `index` of `count`, as the workers of `mp_prefetch` read them."""
-    return shard(dataset, index, count, sequential=False)
+    return shard(dataset, index, count, sequential)
 
 
 def _shard(dataset: Any, index: int, count: int, sequential: bool) -> Any:

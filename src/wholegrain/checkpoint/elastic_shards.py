@@ -13,11 +13,10 @@ from wholegrain._graph import shares
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.nodes.interleave import InterleaveDatasetIterator, InterleaveIterDataset
-from wholegrain._graph.nodes.mix import MixedIterDataset
+from wholegrain._graph.nodes.interleave import InterleaveIterDataset
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
-from wholegrain._graph.nodes.zip import ZipIterDataset
 from wholegrain._graph.run_iterator import Run
+from wholegrain._graph.shard_states import interleave_of
 from wholegrain._state import files
 from wholegrain._state.validate import (
     check_mapping,
@@ -68,10 +67,10 @@ class ElasticDatasetIterator(DatasetIterator[Any]):
                 "`ElasticIterator` over an IterDataset runs without worker processes."
             )
         for node in _nodes(ds):
-            if isinstance(node, (ZipIterDataset, MixedIterDataset, PrefetchIterDataset)):
+            if isinstance(node, PrefetchIterDataset):
                 raise ValueError(
                     f"`ElasticIterator` cannot redistribute {node} over other processes. It needs"
-                    " an `InterleaveIterDataset` over files or datasets."
+                    " an `InterleaveIterDataset` over files or datasets, or `lanes`."
                 )
         shares.check_can_shard(_interleaved(ds), 2, False)
 
@@ -179,7 +178,7 @@ class ElasticDatasetIterator(DatasetIterator[Any]):
         for shard in ordered:
             flag_of(shard, "exhausted", self)
             part_of(shard, "state", self)
-        count = len(interleave.opened_from.datasets)
+        count = len(self.get_shard_states())
         if len(ordered) != count:
             raise ValueError(
                 f"There are states of {len(ordered)} datasets, but this shard has {count}. Were"
@@ -200,7 +199,7 @@ class ElasticDatasetIterator(DatasetIterator[Any]):
     def _global_number(self, number: int) -> int:
         return number * self._shard_options.shard_count + self._shard_options.shard_index
 
-    def _interleave(self) -> InterleaveDatasetIterator[Any]:
+    def _interleave(self) -> Any:
         if self._is_map:
             raise NotImplementedError(
                 "An `ElasticIterator` over a MapDataset has one position for all shards, not one"
@@ -209,14 +208,8 @@ class ElasticDatasetIterator(DatasetIterator[Any]):
         iterator: Any = self.base_iterator
         if isinstance(iterator, Run):
             iterator.mend()
-        while not isinstance(iterator, InterleaveDatasetIterator):
-            if not iterator._parents:  # noqa: SLF001
-                raise ValueError(
-                    f"`ElasticIterator` needs an `InterleaveIterDataset` over files or datasets, to"
-                    f" save the state of each, but the data come from {iterator}."
-                )
-            iterator = iterator._parent  # noqa: SLF001
-        return iterator
+            (iterator,) = iterator._parents  # noqa: SLF001
+        return interleave_of(iterator)
 
     def _drop_iterator(self) -> None:
         iterator, self._iterator = self._iterator, None

@@ -14,6 +14,7 @@ from wholegrain._core.failure import PartlyFailed
 from wholegrain._core.mixture import Mixture, integer_weights
 from wholegrain._core.names import kind_of
 from wholegrain._core.types import Indices, State, T
+from wholegrain._graph import shard_states
 from wholegrain._graph.chunks import for_each, read_singly
 from wholegrain._graph.iterator import (
     DatasetIterator,
@@ -268,6 +269,29 @@ class MixedDatasetIterator(StageIterator[T]):
         stop = bool(state["stop"])
         self._index, self._stop = operator.index(state["index"]), stop
         self._halted = stop or self._closed
+
+    def get_shard_states(self) -> list[State]:
+        """Return for each shard of the components its state, and whether it has ended."""
+        shards = shard_states.joined(self._parents)
+        for shard in shards:
+            shard["state"] |= {"index": self._index, "stop": self._stop}
+        return shards
+
+    def set_shard_states(self, states: Sequence[Any]) -> None:
+        """Go to the position at which each shard has the given state.
+
+        Shards of several mixtures may have stood at different positions of the pattern. The first
+        one's is used then: the components do not depend on it.
+        """
+        given = [part_of(shard, "state", self) for shard in states]
+        for one in given:
+            number_of(one, "index", self)
+            flag_of(one, "stop", self)
+        shard_states.distribute(self._parents, states, self)
+        if given:
+            self._index = operator.index(given[0]["index"])
+            self._stop = all(bool(one["stop"]) for one in given)
+            self._halted = self._stop or self._closed
 
     def close(self) -> None:
         self._closed = self._halted = True

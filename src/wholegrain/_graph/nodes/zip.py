@@ -1,11 +1,13 @@
 """Zips datasets: tuples of the elements of several datasets."""
 
+import builtins
 from collections.abc import Sequence
 from typing import Any
 
 from wholegrain._core.failure import PartlyFailed, is_failure
 from wholegrain._core.interruption import is_interruption
 from wholegrain._core.types import Indices, State, T
+from wholegrain._graph import nodes, shard_states
 from wholegrain._graph.iterator import (
     ClosedIterator,
     DatasetIterator,
@@ -84,6 +86,13 @@ class ZipIterDataset(IterNode[tuple[T, ...]]):
     def open(self) -> DatasetIterator[tuple[T, ...]]:
         return ZipDatasetIterator([parent.__iter__() for parent in self._parents], self._strict)
 
+    def set_slice(self, sl: builtins.slice, sequential_slice: bool = False) -> None:
+        """Keep a part of each dataset. This shards a worker's copy."""
+        self._parents = tuple(
+            nodes.share_of(parent, sl.start or 0, sl.step or 1, sequential_slice)
+            for parent in self._parents
+        )
+
     @property
     def _element_spec(self) -> Any:
         return tuple(parent._element_spec for parent in self._parents)
@@ -157,6 +166,14 @@ class ZipDatasetIterator(StageIterator[tuple[T, ...]]):
     def go_to(self, state: State) -> None:
         for parent, parent_state in zip(self._parents, state["parents"], strict=True):
             go_to_state_of(parent, parent_state)
+
+    def get_shard_states(self) -> list[State]:
+        """Return for each shard of the zipped datasets its state, and whether it has ended."""
+        return shard_states.joined(self._parents)
+
+    def set_shard_states(self, states: Sequence[Any]) -> None:
+        """Go to the position at which each shard has the given state."""
+        shard_states.distribute(self._parents, states, self)
 
     def close(self) -> None:
         super().close()
