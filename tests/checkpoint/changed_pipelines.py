@@ -117,7 +117,7 @@ BREAKING: dict[str, Change] = {
     "indices": (
         lambda: R(40).slice([1, 2, 3, 4, 5]),
         lambda: R(40).slice([5, 4, 3, 2, 1]),
-        ["IndexedMapDataset", "indices="],
+        ["ReindexMapDataset", "indices="],
     ),
     "epochs before a shuffle": (
         lambda: R(40).repeat(2).shuffle(seed=1),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import wholegrain as wg
 from tests.graph.tools import R, as_lists, source
 from wholegrain.testing import check_iter_dataset, check_map_dataset
 
@@ -130,3 +131,36 @@ def test_reads_chunks_as_elements_and_resumes() -> None:
     check_map_dataset(shuffled[::-1])
     check_map_dataset(shuffled.slice([5, 3, -40, 100]), epochs=3)
     check_iter_dataset(shuffled[1::3].to_iter_dataset())
+
+
+def test_a_dataset_of_indices_is_read_when_elements_are() -> None:
+    asked: list[int] = []
+
+    def index(x: int) -> int:
+        asked.append(x)
+        return 9 - x
+
+    ds = R(10).slice(R(10).map(index))
+    assert not asked
+    assert ds[3] == 6
+    assert asked == [3]
+    assert list(ds) == [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]
+
+
+def test_a_sequence_of_indices_is_shown_shortened() -> None:
+    text = "ReindexMapDataset(indices=[4, 3, ..., 1, 0], len=5)"
+    assert str(R(5).slice([4, 3, 2, 1, 0])) == text
+    assert str(R(5).slice([1])) == "ReindexMapDataset(indices=[1], len=1)"
+
+
+def test_classes_written_for_grain_may_record_their_time() -> None:
+    class Twice(wg.MapDataset[int]):
+        def __len__(self) -> int:
+            return len(self._parents[0])
+
+        def __getitem__(self, index: Any) -> Any:
+            with self._stats.record_self_time(num_elements=1):
+                element = 2 * self._parents[0][index]
+            return self._stats.record_output_spec(element)
+
+    assert list(Twice(R(3))) == [0, 2, 4]

@@ -1,11 +1,13 @@
 import operator
 import pickle
+from collections.abc import Sequence
 from typing import Any, Generic, SupportsIndex, TypeVar
 
 import numpy as np
 import pytest
 
 import wholegrain as wg
+from wholegrain import sources
 from wholegrain.sources import RandomAccessDataSource
 from wholegrain.testing import check_source
 
@@ -80,3 +82,26 @@ def test_a_record_that_is_not_there_is_named_and_those_before_it_are_read(source
         with pytest.raises(IndexError) as raised:
             next(it)
         assert "index 5 of the source" in "".join(raised.value.__notes__)
+
+
+def test_sources_that_read_many_records_at_once_say_so() -> None:
+    class Many(sources.SupportsBatchedReadRandomAccessDataSource[int]):
+        def __init__(self) -> None:
+            self.asked: list[list[int]] = []
+
+        def __len__(self) -> int:
+            return 100
+
+        def __getitem__(self, index: int) -> int:
+            raise AssertionError("it reads many at once")
+
+        def __getitems__(self, indices: Sequence[int]) -> Sequence[int]:
+            self.asked.append(list(indices))
+            return [2 * index for index in indices]
+
+    source = Many()
+    ds = wg.MapDataset.source(source).slice([5, 3, 5, 3])
+    assert list(ds.batch(4))[0].tolist() == [10, 6, 10, 6]
+    assert source.asked == [[5, 3, 5, 3]]
+    assert isinstance(source, sources.SupportsBatchedReadRandomAccessDataSource)
+    assert not isinstance([1, 2], sources.SupportsBatchedReadRandomAccessDataSource)

@@ -34,6 +34,7 @@ from wholegrain._core.types import (
 )
 from wholegrain._graph import hints, nodes, seeds
 from wholegrain._graph.parents import replace_parents
+from wholegrain._graph.stats import STATS
 from wholegrain._observe.shown import Shown
 from wholegrain.options import MultiprocessingOptions
 
@@ -85,6 +86,8 @@ class IterDataset(Shown, Generic[T_co], metaclass=_IterDatasetFactories):
         >>> for batch in ds:
         ...     print(batch)
     """
+
+    _stats = STATS  # Classes that were written for Grain call it.
 
     _parents: tuple[Parent, ...] = ()
 

@@ -14,6 +14,7 @@ from wholegrain._core.interruption import is_interruption, suppress_errors
 from wholegrain._core.names import kind_of, transform_name
 from wholegrain._core.types import State, T, T_co
 from wholegrain._graph import hints, nodes, run
+from wholegrain._graph.stats import STATS
 from wholegrain._observe import outline
 from wholegrain._state import state_dicts, workers
 from wholegrain._state.validate import number_of, part_of
@@ -39,6 +40,8 @@ class DatasetIterator(abc.ABC, Generic[T_co]):
         >>> state = it.get_state()
         >>> it.set_state(state)
     """
+
+    _stats = STATS  # Classes that were written for Grain call it.
 
     _parents: tuple[DatasetIterator[Any], ...] = ()
 

@@ -39,6 +39,7 @@ from wholegrain._core.types import (
 from wholegrain._graph import hints, nodes, seeds
 from wholegrain._graph.chunks import read_bulk, read_singly
 from wholegrain._graph.parents import replace_parents
+from wholegrain._graph.stats import STATS
 from wholegrain._observe.shown import Shown
 from wholegrain.options import ReadOptions
 
@@ -127,6 +128,8 @@ class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
         >>> ds[0]
         >>> list(ds)
     """
+
+    _stats = STATS  # Classes that were written for Grain call it.
 
     _parents: tuple[MapDataset[Any], ...] = ()
 
@@ -366,7 +369,7 @@ class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
         """
         if isinstance(sl, builtins.slice):
             return nodes.SliceMapDataset(self, sl)
-        return nodes.IndexedMapDataset(self, sl)
+        return nodes.ReindexMapDataset(self, sl)
 
     def shard(
         self,

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from wholegrain._core.types import State
+from wholegrain._graph import nodes
 from wholegrain._state.validate import flag_of, list_of, part_of
+
+
+def sliced(parents: Sequence[Any], sl: slice, sequential: bool) -> tuple[Any, ...]:
+    """Return a part of each dataset, as the workers of `mp_prefetch` read it."""
+    index, count = sl.start or 0, sl.step or 1
+    return tuple(nodes.share_of(parent, index, count, sequential) for parent in parents)
 
 
 def interleave_of(iterator: Any) -> Any:

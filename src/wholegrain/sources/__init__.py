@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 from wholegrain._core import lazy
 from wholegrain.sources.protocol import RandomAccessDataSource as RandomAccessDataSource
+from wholegrain.sources.protocol import (
+    SupportsBatchedReadRandomAccessDataSource as SupportsBatchedReadRandomAccessDataSource,
+)
 
 if TYPE_CHECKING:
     from wholegrain.sources._errors import DataFileError as DataFileError
@@ -49,7 +52,11 @@ _MODULES = {
     "TextLineDataSource": "text_lines",
 }
 
-__all__ = [*_MODULES, "RandomAccessDataSource"]
+__all__ = [
+    *_MODULES,
+    "RandomAccessDataSource",
+    "SupportsBatchedReadRandomAccessDataSource",
+]
 
 
 __getattr__ = lazy.importer(

@@ -1,5 +1,6 @@
 """The protocol of a source: a length, and random access to records."""
 
+from collections.abc import Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
 T_co = TypeVar("T_co", covariant=True)
@@ -34,4 +35,17 @@ class RandomAccessDataSource(Protocol[T_co]):
 
     def __getitem__(self, index: int) -> T_co:
         """Return the record at `index`, where `0 <= index < len(self)`."""
+        ...
+
+
+@runtime_checkable
+class SupportsBatchedReadRandomAccessDataSource(RandomAccessDataSource[T_co], Protocol[T_co]):
+    """A source that reads many records at once more cheaply than one by one.
+
+    Datasets and the DataLoader call `__getitems__` for a chunk of records, and fall back to
+    `__getitem__` if it raises, to find the record that cannot be read.
+    """
+
+    def __getitems__(self, indices: Sequence[int]) -> Sequence[T_co]:
+        """Return the records at `indices`, in this order and as often as they occur."""
         ...

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from wholegrain._graph.nodes.shard import shard_dataset as shard_dataset
     from wholegrain._graph.nodes.shuffle import ShuffleMapDataset as ShuffleMapDataset
     from wholegrain._graph.nodes.shuffle import WindowShuffleMapDataset as WindowShuffleMapDataset
-    from wholegrain._graph.nodes.slice import IndexedMapDataset as IndexedMapDataset
+    from wholegrain._graph.nodes.slice import ReindexMapDataset as ReindexMapDataset
     from wholegrain._graph.nodes.slice import SliceMapDataset as SliceMapDataset
     from wholegrain._graph.nodes.source import RangeMapDataset as RangeMapDataset
     from wholegrain._graph.nodes.source import SourceMapDataset as SourceMapDataset
@@ -89,7 +89,7 @@ _HOMES = {
     "shard_dataset": "nodes.shard",
     "ShuffleMapDataset": "nodes.shuffle",
     "WindowShuffleMapDataset": "nodes.shuffle",
-    "IndexedMapDataset": "nodes.slice",
+    "ReindexMapDataset": "nodes.slice",
     "SliceMapDataset": "nodes.slice",
     "RangeMapDataset": "nodes.source",
     "SourceMapDataset": "nodes.source",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from wholegrain._core.failure import Failure
 from wholegrain._core.types import IndexT, Indices, NDArray, T
 from wholegrain._core.whole_number import whole_number
 from wholegrain._graph.chunks import read_singly
@@ -82,10 +83,11 @@ class SliceMapDataset(_PartMapDataset[T]):
         return f"SliceMapDataset[{self._start}:{self._stop}:{self._step}]"
 
 
-class IndexedMapDataset(_PartMapDataset[T]):
+class ReindexMapDataset(_PartMapDataset[T]):
     """The elements at a sequence of indices, in its order, in each epoch.
 
-    Negative indices do not count from the end: they address epochs before the first one.
+    Negative indices do not count from the end: they address epochs before the first one. If the
+    sequence is a MapDataset, it is read when elements are.
     """
 
     checkpoint = CheckpointSpec(fixed=("indices",))
@@ -93,7 +95,7 @@ class IndexedMapDataset(_PartMapDataset[T]):
     def __init__(self, parent: MapDataset[T], indices: Any) -> None:
         super().__init__(parent)
         self._indices = _as_indices(indices)
-        self._reach = max(abs(index) for index in self._indices.tolist()) if len(self) else 0
+        self._reach = self._indices.reach
         self._follow_parents()
 
     def _follow_parents(self) -> None:
@@ -107,25 +109,78 @@ class IndexedMapDataset(_PartMapDataset[T]):
         if not len(self._indices):
             raise ZeroDivisionError("The sequence of indices is empty: no element to read.")
         epoch, position = divmod(index, len(self._indices))
-        if isinstance(index, int):
-            return int(self._indices[position]) + epoch * self._parent_length
-        return self._indices[position] + epoch * self._parent_length
+        picked: Any = self._indices.one if isinstance(index, int) else self._indices.many
+        return picked(position) + epoch * self._parent_length  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
-        return f"IndexedMapDataset[{len(self._indices)} indices]"
+        count = len(self._indices)
+        shown = [*range(count)] if count <= 4 else [0, 1, count - 2, count - 1]
+        texts = [str(self._indices.one(position)) for position in shown]
+        if count > 4:
+            texts.insert(2, "...")
+        return f"ReindexMapDataset(indices=[{', '.join(texts)}], len={count})"
 
 
-def _as_indices(indices: Any) -> Indices:
+class _Indices:
+    """A sequence of indices in an array.
+
+    Attributes:
+        reach: The largest absolute value.
+    """
+
+    def __init__(self, indices: Indices) -> None:
+        self._indices = indices
+        self.reach = max(map(abs, indices.tolist()), default=0)
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def one(self, position: int) -> int:
+        return int(self._indices[position])
+
+    def many(self, positions: Indices) -> Indices:
+        return self._indices[positions]
+
+    def __repr__(self) -> str:
+        return repr(self._indices.tolist())
+
+
+class _LazyIndices:
+    """A sequence of indices that a MapDataset computes."""
+
+    reach = 2**62  # It is not known, so only early epochs are read in chunks.
+
+    def __init__(self, dataset: MapDataset[Any]) -> None:
+        self._dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def one(self, position: int) -> int:
+        return _index(self._dataset[position])
+
+    def many(self, positions: Indices) -> Indices:
+        found = self._dataset.getitems(positions)
+        for index in found:
+            if type(index) is Failure:
+                raise index.error
+        return np.array([_index(index) for index in found], dtype=np.int64)
+
+    def __repr__(self) -> str:
+        return repr(self._dataset)
+
+
+def _as_indices(indices: Any) -> _Indices | _LazyIndices:
     if isinstance(indices, MapDataset):
-        indices = [_index(indices[i]) for i in range(len(indices))]
+        return _LazyIndices(indices)
     if isinstance(indices, np.ndarray) and indices.ndim == 1 and indices.dtype.kind in "iu":
-        return indices.astype(np.int64)
+        return _Indices(indices.astype(np.int64))
     if isinstance(indices, (str, bytes)) or not isinstance(indices, Sequence | np.ndarray):
         raise TypeError(
             "`slice` takes a slice object or a sequence of indices, but got"
             f" {indices!r}. For one element use `ds[index]`."
         )
-    return np.array([_index(index) for index in indices], dtype=np.int64)
+    return _Indices(np.array([_index(index) for index in indices], dtype=np.int64))
 
 
 def _index(index: Any) -> int:

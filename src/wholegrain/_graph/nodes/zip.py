@@ -7,7 +7,7 @@ from typing import Any
 from wholegrain._core.failure import PartlyFailed, is_failure
 from wholegrain._core.interruption import is_interruption
 from wholegrain._core.types import Indices, State, T
-from wholegrain._graph import nodes, shard_states
+from wholegrain._graph import shard_states
 from wholegrain._graph.iterator import (
     ClosedIterator,
     DatasetIterator,
@@ -88,10 +88,7 @@ class ZipIterDataset(IterNode[tuple[T, ...]]):
 
     def set_slice(self, sl: builtins.slice, sequential_slice: bool = False) -> None:
         """Keep a part of each dataset. This shards a worker's copy."""
-        self._parents = tuple(
-            nodes.share_of(parent, sl.start or 0, sl.step or 1, sequential_slice)
-            for parent in self._parents
-        )
+        self._parents = shard_states.sliced(self._parents, sl, sequential_slice)
 
     @property
     def _element_spec(self) -> Any:
