@@ -101,7 +101,7 @@ def test_sources_that_read_many_records_at_once_say_so() -> None:
 
     source = Many()
     ds = wg.MapDataset.source(source).slice([5, 3, 5, 3])
-    assert list(ds.batch(4))[0].tolist() == [10, 6, 10, 6]
+    assert ds.batch(4)[0].tolist() == [10, 6, 10, 6]
     assert source.asked == [[5, 3, 5, 3]]
     assert isinstance(source, sources.SupportsBatchedReadRandomAccessDataSource)
     assert not isinstance([1, 2], sources.SupportsBatchedReadRandomAccessDataSource)

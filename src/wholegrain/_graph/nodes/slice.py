@@ -109,8 +109,9 @@ class ReindexMapDataset(_PartMapDataset[T]):
         if not len(self._indices):
             raise ZeroDivisionError("The sequence of indices is empty: no element to read.")
         epoch, position = divmod(index, len(self._indices))
-        picked: Any = self._indices.one if isinstance(index, int) else self._indices.many
-        return picked(position) + epoch * self._parent_length  # type: ignore[no-any-return]
+        if isinstance(index, int):
+            return self._indices.one(int(position)) + epoch * self._parent_length
+        return self._indices.many(position) + epoch * self._parent_length
 
     def __str__(self) -> str:
         count = len(self._indices)
