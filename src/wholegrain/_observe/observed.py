@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from wholegrain._core.interruption import suppress_errors
-from wholegrain._observe import profiler
+from wholegrain._observe import profiler, visible
 from wholegrain._observe.clock import Spent, timer
 from wholegrain._observe.consumer import Consumer
 from wholegrain._observe.sampler import ALWAYS, NOW_AND_THEN, OFF, Sampler
@@ -191,6 +191,7 @@ class Observed:
     def anchored(self, now: float) -> None:
         """Called between two elements, in the thread that reads from the last stage."""
         self._thread = threading.get_ident()
+        visible.notice(self, now)
         self.pause(now)
 
     def pause(self, now: float) -> None:
@@ -353,6 +354,26 @@ class Observed:
             "inside": dict(self.ids.inside),
             "workers": dict(self.workers),
         }
+
+    def holder(self) -> Any:
+        """Return what reads from the last stage for the training loop; None if it is gone."""
+        return self._holder()
+
+    def buffers(self) -> dict[str, tuple[int, int]]:
+        """Return for each stage that reads ahead how many elements are ready, and the most."""
+        found: dict[str, tuple[int, int]] = {}
+        for iterator in list(self._iterators):
+            ready, most = getattr(iterator, "ready_count", None), getattr(iterator, "buffer_size", 0)
+            if ready is not None and most:
+                found[self.place_of(iterator.observed_as)] = ready, most
+        return found
+
+    def worker_times(self) -> list[dict[str, Any]]:
+        """Return for each worker its process, and the seconds that it computed and waited."""
+        return [
+            {"stage": place, "worker": worker, "pid": pid, "cpu": heard["cpu"], "wait": heard["wait"]}
+            for (place, worker, pid), heard in sorted(self.workers.items(), key=lambda one: one[0])
+        ]
 
     def _since_left(self) -> float:
         """Return the loop's own time since its last wait, if it has taken elements since then."""

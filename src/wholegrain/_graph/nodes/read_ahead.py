@@ -352,6 +352,11 @@ class PrefetchDatasetIterator(StageIterator[T]):
             self._reader.start()
 
     @property
+    def buffer_size(self) -> int:
+        """How many elements may be available without waiting."""
+        return int(self._read_options.prefetch_buffer_size)
+
+    @property
     def ready_count(self) -> int:
         """How many elements are available without waiting."""
         ahead = 0 if self._reader is None else self._reader.ready_count

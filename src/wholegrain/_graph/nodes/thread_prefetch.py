@@ -361,6 +361,17 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
             if self._background is not None:
                 self._background.set_buffer_size(size)
 
+    @property
+    def buffer_size(self) -> int:
+        """How many elements may be available without waiting."""
+        return self._buffer_size
+
+    @property
+    def ready_count(self) -> int:
+        """How many elements are available without waiting."""
+        background = self._background
+        return 0 if background is None else len(background.results)
+
     def not_from_start(self) -> ThreadPrefetchDatasetIterator[T]:
         """Note that the parent may not be at its start, so it has to be asked for its index."""
         self._count_is_known = False
