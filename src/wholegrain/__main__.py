@@ -10,8 +10,6 @@ Usage:
 import os
 import sys
 
-_COMMANDS = ("inspect", "convert", "bench", "check", "demo")
-
 
 def main(arguments: list[str]) -> int:
     """Run what the command line names; return the exit code, unless it ends the process itself."""
@@ -24,16 +22,20 @@ def main(arguments: list[str]) -> int:
                 raise program.NoProgramError(f"{first} needs the program to run after it.")
             run = program.run_module if first == "-m" else program.run_code
             run(arguments[1], arguments[2:])
-        elif first.startswith("-") or (first in _COMMANDS and not os.path.isfile(first)):
-            from wholegrain._cli import main as run_command
-
-            return run_command(arguments or [first])
-        elif os.path.exists(first):
+        elif os.path.isfile(first) and not first.startswith("-"):
             program.run_script(first, arguments[1:])
         else:
+            from wholegrain._cli import main as run_command
+            from wholegrain._cli.arguments import command_names
+
+            if first.startswith("-") or first in command_names():
+                return run_command(arguments or [first])
+            if os.path.exists(first):  # A folder with a `__main__.py`.
+                program.run_script(first, arguments[1:])
+                return 0
             raise program.NoProgramError(
                 f"There is no script {first!r}, and no such command. Commands are"
-                f" {', '.join(_COMMANDS)}."
+                f" {', '.join(command_names())}."
             )
     except program.NoProgramError as error:
         print(f"python -m wholegrain: {error}", file=sys.stderr)

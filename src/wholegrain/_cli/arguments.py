@@ -57,7 +57,15 @@ def parser() -> argparse.ArgumentParser:
     _check(
         _command(commands, "check", "check that a pipeline is deterministic and resumes", _PIPELINE)
     )
+    _top(_command(commands, "top", "show what a running program is doing, live"))
     return top
+
+
+def command_names() -> list[str]:
+    """Return the names of all commands."""
+    kind = argparse._SubParsersAction  # noqa: SLF001  (argparse has no public way to ask)
+    (commands,) = [one for one in parser()._actions if isinstance(one, kind)]  # noqa: SLF001
+    return list(commands.choices)
 
 
 def _command(
@@ -238,3 +246,23 @@ def _check(command: _Parser) -> None:
     )
     command.add_argument("--strict", action="store_true", help="treat warnings as failures")
     command.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _top(command: _Parser) -> None:
+    command.description = (
+        "Show what a running program is doing: the rate of each stage, how full the buffers are,\n"
+        "what the training loop waits for, and the worker processes. The program needs no change.\n"
+        "It becomes visible a second after its first element, to its own user only."
+    )
+    command.add_argument(
+        "pid",
+        metavar="PID",
+        nargs="?",
+        type=_whole_number(1),
+        help="the process; by default the only one that runs a pipeline",
+    )
+    command.add_argument(
+        "--interval", type=_seconds, default=1.0, metavar="S", help="seconds between updates (1)"
+    )
+    command.add_argument("--once", action="store_true", help="print one view and end")
+    command.add_argument("--json", action="store_true", help="print one view as JSON and end")

@@ -29,6 +29,7 @@ from wholegrain._read import forks
 VERSION = 1
 _PREFIX = "wholegrain-"
 _SEND_S = 10.0
+_NAMES_ARE_NO_FILES: bool = sys.platform == "linux"
 
 _listener: Listener | None = None
 
@@ -43,7 +44,7 @@ def listen() -> None:
 
 def address_of(pid: int) -> str:
     """Return the name of the socket of a process."""
-    if sys.platform == "linux":
+    if _NAMES_ARE_NO_FILES:
         return f"\0{_PREFIX}{pid}"
     return str(_folder() / f"{_PREFIX}{pid}")
 
@@ -54,7 +55,7 @@ def _folder() -> Path:
 
 def visible_pids() -> list[int]:
     """Return the ids of the processes that listen."""
-    if sys.platform == "linux":
+    if _NAMES_ARE_NO_FILES:
         lines = Path("/proc/net/unix").read_text().splitlines()
         names = [line.rpartition(" ")[2].removeprefix("@") for line in lines]
     else:

@@ -363,7 +363,10 @@ class Observed:
         """Return for each stage that reads ahead how many elements are ready, and the most."""
         found: dict[str, tuple[int, int]] = {}
         for iterator in list(self._iterators):
-            ready, most = getattr(iterator, "ready_count", None), getattr(iterator, "buffer_size", 0)
+            ready, most = (
+                getattr(iterator, "ready_count", None),
+                getattr(iterator, "buffer_size", 0),
+            )
             if ready is not None and most:
                 found[self.place_of(iterator.observed_as)] = ready, most
         return found
@@ -371,7 +374,13 @@ class Observed:
     def worker_times(self) -> list[dict[str, Any]]:
         """Return for each worker its process, and the seconds that it computed and waited."""
         return [
-            {"stage": place, "worker": worker, "pid": pid, "cpu": heard["cpu"], "wait": heard["wait"]}
+            {
+                "stage": place,
+                "worker": worker,
+                "pid": pid,
+                "cpu": heard["cpu"],
+                "wait": heard["wait"],
+            }
             for (place, worker, pid), heard in sorted(self.workers.items(), key=lambda one: one[0])
         ]
 

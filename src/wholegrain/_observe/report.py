@@ -38,6 +38,7 @@ class StageReport:
             or it comes from a worker, whose last report may be 0.25 s old.
         length: How many elements one epoch has; None if unknown or infinite.
         is_infinite: Whether the dataset is infinite, because of a `repeat()` upstream.
+        path: Its path in the graph: "0" is the output, "0.1" its second input.
     """
 
     id: int
@@ -55,6 +56,7 @@ class StageReport:
     is_estimated: bool = False
     length: int | None = None
     is_infinite: bool = False
+    path: str = ""
 
 
 @dataclasses.dataclass(repr=False)
@@ -207,6 +209,7 @@ def _written(places: list[Place], lane: Lane, seen: dict[str, Any], verdict: Ver
                 or bool(getattr(place.dataset, "sparse", False)),
                 length=outline.length(place.dataset),
                 is_infinite=outline.is_infinite(place.dataset),
+                path=place.key,
             )
         )
     return Report(
