@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from wholegrain._loader.data_loader import DataLoader as DataLoader
     from wholegrain._loader.data_loader import load as load
     from wholegrain._loader.iterator import DataLoaderIterator as DataLoaderIterator
+    from wholegrain._observe.dashboard import dashboard as dashboard
     from wholegrain.compat import install_as_grain as install_as_grain
     from wholegrain.compat import load_ipython_extension as load_ipython_extension
     from wholegrain.compat import unload_ipython_extension as unload_ipython_extension
@@ -64,6 +65,7 @@ _NAMES = {
     "DataLoader": "wholegrain._loader.data_loader",
     "DataLoaderIterator": "wholegrain._loader.iterator",
     "load": "wholegrain._loader.data_loader",
+    "dashboard": "wholegrain._observe.dashboard",
     "install_as_grain": "wholegrain.compat",
     "load_ipython_extension": "wholegrain.compat",
     "unload_ipython_extension": "wholegrain.compat",

@@ -58,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
         _command(commands, "check", "check that a pipeline is deterministic and resumes", _PIPELINE)
     )
     _top(_command(commands, "top", "show what a running program is doing, live"))
+    _dashboard(_command(commands, "dashboard", "show running programs as a web page"))
     return top
 
 
@@ -266,3 +267,36 @@ def _top(command: _Parser) -> None:
     )
     command.add_argument("--once", action="store_true", help="print one view and end")
     command.add_argument("--json", action="store_true", help="print one view as JSON and end")
+
+
+def _dashboard(command: _Parser) -> None:
+    command.description = (
+        "Show running programs as a web page: the pipeline as a graph with rates and buffers, the\n"
+        "waiting of the training loop in the last hour, the limiting stage, and what would help.\n"
+        "The address contains a token, without which nothing is shown."
+    )
+    command.add_argument(
+        "pids",
+        metavar="PID",
+        nargs="*",
+        type=_whole_number(1),
+        help="the processes; by default the only one that runs a pipeline",
+    )
+    command.add_argument(
+        "--also",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="the address of a dashboard on another host, to show its program too",
+    )
+    command.add_argument(
+        "--port", type=_whole_number(0), default=0, metavar="N", help="the port (any free one)"
+    )
+    command.add_argument(
+        "--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (127.0.0.1)"
+    )
+    command.add_argument(
+        "--interval", type=_seconds, default=1.0, metavar="S", help="seconds between updates (1)"
+    )
+    command.add_argument("--record", metavar="FILE", help="write what is shown to a new file")
+    command.add_argument("--open", metavar="FILE", help="show a file that was recorded")
