@@ -181,6 +181,13 @@ class DatasetIterator(abc.ABC, Generic[T_co]):
 
         return report_of(self)
 
+    def headspace(self) -> float | None:
+        """Return how many times as fast the training loop could be before data is the limit.
+
+        Below 1, data is the limit already. None if there are not enough measurements yet.
+        """
+        return self.report().headspace
+
     def get_report(self) -> Any:
         """Return the measurements of this run as plain values, which a worker can send."""
         return None if self.observed is None else self.observed.snapshot()

@@ -6,12 +6,14 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from wholegrain._core.whole_number import whole_number
 from wholegrain._observe import outline, report_text
 from wholegrain._observe.advice import Verdict, judge
 from wholegrain._observe.places import Place, places_of
 from wholegrain._observe.shown import READERS, WORKERS, Shown
 from wholegrain._observe.times import Times, Total
 from wholegrain._observe.waiting import Lane, share_out
+from wholegrain._observe.what_if import Basis, Prediction, basis_of, predict
 
 
 @dataclasses.dataclass
@@ -77,6 +79,7 @@ class Report:
         advice: Sentences about what would help.
         remote_workers: Where each worker runs that a backend has started elsewhere, and what
             fetching its elements costs.
+        basis: What `what_if` computes its predictions from.
     """
 
     stages: list[StageReport]
@@ -87,6 +90,7 @@ class Report:
     verdict: str
     advice: list[str]
     remote_workers: list[str] = dataclasses.field(default_factory=list)
+    basis: Basis = dataclasses.field(default_factory=lambda: Basis({}, 0.0))
 
     @property
     def wait_share(self) -> float:
@@ -101,6 +105,58 @@ class Report:
                     return stage
         known = ", ".join(stage.name for stage in self.stages)
         raise KeyError(f"There is no stage {name!r} in the report. The stages are: {known}.")
+
+    @property
+    def headspace(self) -> float | None:
+        """How many times as fast the training loop could be before data is the limit.
+
+        Below 1, data is the limit already. None if not all threads and workers were measured yet.
+        """
+        data = self.basis.data_seconds
+        if not data or not self.basis.is_complete:
+            return None
+        return self.basis.loop_seconds / data
+
+    def what_if(
+        self,
+        *,
+        num_workers: int | None = None,
+        num_threads: int | None = None,
+        prefetch_buffer_size: int | None = None,
+        stage: str | None = None,
+        speedup: float | None = None,
+    ) -> Prediction:
+        """Predict how much faster the run would be after a change, from what was measured.
+
+        Args:
+            num_workers: Another number of worker processes.
+            num_threads: Another number of reader threads.
+            prefetch_buffer_size: Another number of elements to read ahead.
+            stage: The name of a stage that is `speedup` times as fast, or the beginning of it.
+            speedup: How many times as fast that stage is.
+
+        Example:
+            >>> print(it.report().what_if(num_workers=8))
+            >>> it.report().what_if(stage="map(decode)", speedup=2).speedup
+        """
+        numbers = {
+            "num_workers": num_workers,
+            "num_threads": num_threads,
+            "prefetch_buffer_size": prefetch_buffer_size,
+        }
+        for name, value in numbers.items():
+            if value is not None and whole_number(name, value) < 0:
+                raise ValueError(f"`{name}` cannot be negative, but got {value}.")
+        if (stage is None) != (speedup is None):
+            raise ValueError("`stage` and `speedup` belong together: pass both.")
+        if speedup is not None and not speedup > 0:
+            raise ValueError(f"`speedup` has to be more than 0, but got {speedup}.")
+        if stage is None and all(value is None for value in numbers.values()):
+            raise ValueError("Say what to change, for example `what_if(num_workers=8)`.")
+        if not self.basis.seconds:
+            raise ValueError("Nothing has been measured yet: take some elements first.")
+        chosen = None if stage is None else self.stage(stage)
+        return predict(self.basis, self.stages, stage=chosen, speedup=speedup, **numbers)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain values, for JSON."""
@@ -144,6 +200,7 @@ def report_of(iterator: Any) -> Report:
     lane = share_out(places, seen)
     verdict = judge(lane, places, seen)
     report = _written(places, lane, seen, verdict)
+    report.basis = basis_of(places, lane, seen)
     report.remote_workers = sorted(output.describe_workers())
     return report
 
