@@ -129,3 +129,9 @@ def test_wrong_changes_are_refused(
 def test_before_the_first_element_there_is_no_basis() -> None:
     with iter(_maps(0.001)) as it, pytest.raises(ValueError, match="take some elements first"):
         it.report().what_if(num_workers=2)
+
+
+def test_a_report_says_what_more_workers_would_give() -> None:
+    _, report = _run(_workers(_maps(0.012), 1), 0.001, 60)
+    (line,) = [line for line in report.advice if line.startswith("With num_workers=2")]
+    assert "measured basis" in line
