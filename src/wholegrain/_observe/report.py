@@ -15,7 +15,6 @@ from wholegrain._observe.times import Times, Total
 from wholegrain._observe.waiting import Lane, share_out
 from wholegrain._observe.what_if import Basis, Prediction, basis_of, predict
 
-
 _WORTH_SAYING = 1.1
 """A smaller speed-up is not worth another line of advice."""
 
