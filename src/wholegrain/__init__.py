@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from wholegrain import experimental as experimental
     from wholegrain import multiprocessing as multiprocessing
     from wholegrain import samplers as samplers
+    from wholegrain import schedule as schedule
     from wholegrain import sharding as sharding
     from wholegrain import sources as sources
     from wholegrain import testing as testing
@@ -56,6 +57,7 @@ _MODULES = (
     "experimental",
     "multiprocessing",
     "samplers",
+    "schedule",
     "sharding",
     "sources",
     "testing",

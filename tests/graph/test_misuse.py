@@ -99,7 +99,11 @@ def _case(error: type[Exception], says: str, call: Callable[[], Any]) -> Any:
         # Datasets.
         _case(TypeError, "MapDatasets, but got an Iter", lambda: wg.MapDataset.mix([M, I])),
         _case(TypeError, "list of datasets, but got range", lambda: wg.MapDataset.mix(M, [1])),
-        _case(TypeError, "knows datasets by name", lambda: wg.MapDataset.mix(_mapping())),
+        _case(
+            TypeError,
+            "`mix` knows datasets by name",
+            lambda: wg.MapDataset.concatenate(_mapping()),
+        ),
         _case(TypeError, "put it in brackets", lambda: E.ZipIterDataset(I)),
         _case(TypeError, r"but got \[1, 2\]", lambda: E.LimitIterDataset([1, 2], 1)),
         _case(

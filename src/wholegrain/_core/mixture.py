@@ -87,6 +87,16 @@ class Mixture:
             components, keys = np.array(located, dtype=np.int64).reshape(-1, 2).T
         return components, periods * self._counts[components] + keys
 
+    def counts(self, index: int) -> list[int]:
+        """Return how many elements of each component come before `index`."""
+        period, position = divmod(index, self._period)
+        counts, rest = [], self._period
+        for weight in self._weights:
+            left = position * (rest - weight) // rest
+            counts.append(period * weight + position - left)
+            position, rest = left, rest - weight
+        return counts
+
     def _by_counting(self, positions: Indices) -> tuple[Indices, Indices]:
         """Count the elements of each component before and at each position of one period."""
         components = np.full(positions.shape, -1, dtype=np.int64)

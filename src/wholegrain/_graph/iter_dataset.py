@@ -12,6 +12,7 @@ from typing import (
     ClassVar,
     Concatenate,
     Generic,
+    Literal,
     ParamSpec,
     Self,
     TypeVar,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from wholegrain import transforms
     from wholegrain._graph.iterator import DatasetIterator
     from wholegrain._graph.map_dataset import MapDataset
+    from wholegrain.schedule import Schedule
 
 R = TypeVar("R")
 P = ParamSpec("P")
@@ -55,16 +57,32 @@ class _IterDatasetFactories(abc.ABCMeta):
         cls,
         datasets: Sequence[IterDataset[T] | MapDataset[T]]
         | Mapping[str, IterDataset[T] | MapDataset[T]],
-        weights: Sequence[float] | Mapping[str, float] | None = None,
+        weights: Sequence[float] | Mapping[str, float] | Schedule | None = None,
+        *,
+        unit: Literal["elements", "tokens"] | Callable[[T], int] = "elements",
+        stop: Literal["first", "all", "restart"] = "first",
+        max_repetitions: int | Mapping[str, int] | None = None,
+        seed_by: Literal["name"] | None = None,
     ) -> IterDataset[T]:
         """Mix datasets by weight, evenly and without randomness, until one of them ends.
 
         Args:
             datasets: The components. In a mapping they have names, which states refer to, so
                 that components may be added and removed between runs.
-            weights: One positive number per component, with the same names; equal by default.
+            weights: One positive number per component, with the same names; equal by default. A
+                `schedule` changes them while the mixture is read.
+            unit: What the weights are shares of. "tokens": the length of an element, or of its
+                feature "tokens", or of its only feature that has a length. A function returns the
+                size of an element in any other unit.
+            stop: When the mixture ends. "first": when it is the turn of a component that has ended.
+                "all": when all have; the others take over the share of one that has ended.
+                "restart": not at all; a component that has ended begins its next epoch.
+            max_repetitions: With "restart": how often a component may be read, or each by name.
+            seed_by: "name": combine the seeds of each component with its name, so that components
+                with the same seed have different orders, whatever other components there are.
         """
-        return nodes.MixedIterDataset(datasets, weights)
+        options = nodes.MixOptions(unit, stop, max_repetitions, seed_by)
+        return nodes.MixedIterDataset(datasets, weights, options)
 
     if not TYPE_CHECKING:
 

@@ -302,7 +302,7 @@ def several(method: str, datasets: Any) -> tuple[Any, ...]:
     if isinstance(datasets, Mapping) and datasets:
         raise TypeError(
             f"`{method}` takes a list of datasets, but got a mapping with the keys"
-            f" {list(datasets)}. Only `IterDataset.mix` knows datasets by name."
+            f" {list(datasets)}. Only `mix` knows datasets by name."
         )
     return tuple(datasets)
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import sys
-from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from wholegrain._core.rng import seed_from_words
 from wholegrain._core.types import IndexT, T
 from wholegrain._graph.kinds import IndexTransform
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.nodes.interleave import InterleaveIterDataset
 from wholegrain._graph.nodes.limit import LimitIterDataset
+from wholegrain._graph.reseeding import with_inputs, with_seed
 
 DatasetT = TypeVar("DatasetT", bound=Any)
 
@@ -55,25 +53,10 @@ def at_epoch(dataset: DatasetT, epoch: int) -> DatasetT:
     parents = getattr(ds, "parents", ())
     # A stage that interleaves the shares of workers has a parent.
     if isinstance(ds, InterleaveIterDataset) and not parents:
-        return _interleaved_at_epoch(ds, epoch)  # type: ignore[no-any-return]
+        return with_inputs(ds, functools.partial(at_epoch, epoch=epoch))  # type: ignore[no-any-return]
     if parents:
         ds = ds.with_parents([at_epoch(parent, epoch) for parent in parents])
-    if getattr(ds, "is_random", False) and hasattr(ds, "_seed"):
-        ds = copy.copy(ds)
-        words = list(ds._seed) if isinstance(ds._seed, Sequence) else [ds._seed]
-        ds._seed = seed_from_words([*words, epoch])
-    return ds  # type: ignore[no-any-return]
-
-
-def _interleaved_at_epoch(ds: InterleaveIterDataset[Any], epoch: int) -> Any:
-    later: Any = functools.partial(at_epoch, epoch=epoch)
-    inputs: Any = ds.datasets
-    changed: Any = copy.copy(ds)
-    if isinstance(inputs, MapDataset):
-        changed._datasets = inputs.map(later)
-    else:
-        changed._datasets = [later(inputs[number]) for number in range(len(inputs))]
-    return changed
+    return with_seed(ds, [epoch])  # type: ignore[no-any-return]
 
 
 def is_endless(dataset: Any) -> bool:

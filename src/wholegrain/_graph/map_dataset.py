@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import builtins
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from wholegrain import transforms
     from wholegrain._graph.iter_dataset import IterDataset
     from wholegrain._graph.iterator import DatasetIterator
+    from wholegrain.schedule import Schedule
     from wholegrain.sharding import ShardOptions
 
 R = TypeVar("R")
@@ -84,7 +85,13 @@ class _MapDatasetFactories(abc.ABCMeta):
         return nodes.RangeMapDataset(start, stop, step)
 
     def mix(
-        cls, datasets: Sequence[MapDataset[T]], weights: Sequence[float] | None = None
+        cls,
+        datasets: Sequence[MapDataset[T]] | Mapping[str, MapDataset[T]],
+        weights: Sequence[float] | Mapping[str, float] | Schedule | None = None,
+        *,
+        stop: Literal["first", "all", "restart"] = "first",
+        max_repetitions: int | Mapping[str, int] | None = None,
+        seed_by: Literal["name"] | None = None,
     ) -> MapDataset[T]:
         """Mix datasets by weight, evenly and without randomness.
 
@@ -92,10 +99,16 @@ class _MapDatasetFactories(abc.ABCMeta):
         component where the previous one ended.
 
         Args:
-            datasets: The components.
-            weights: One positive number per component; equal by default.
+            datasets: The components, in a mapping by their names.
+            weights: One positive number per component, with the same names; equal by default. A
+                `schedule` by step changes them from certain indices on.
+            stop: When an epoch ends. "first": when one component has ended. "all": when all have.
+                "restart": not at all; components begin their next epoch.
+            max_repetitions: With "restart": how often a component may be read, or each by name.
+            seed_by: "name": combine the seeds of each component with its name.
         """
-        return nodes.MixedMapDataset(datasets, weights)
+        options = nodes.MixOptions("elements", stop, max_repetitions, seed_by)
+        return nodes.MixedMapDataset(datasets, weights, options)
 
     def select_from_datasets(
         cls,

@@ -8,6 +8,7 @@ from typing import Any
 
 from wholegrain._observe.observed import Observed
 from wholegrain._observe.tracking import Aims
+from wholegrain._read.shared_threads import SharedReaders
 from wholegrain.options import DatasetOptions
 
 
@@ -33,6 +34,8 @@ class RunContext:
         self.worker_count = worker_count
         self.lanes_here = 1
         """How many lanes read at the same time in this process, and share its threads."""
+        self.shared_readers: SharedReaders | None = None
+        """What the readers of all components of a mixture share, if there are many."""
         self.observed = Observed(aims)
         """The measurements of this run."""
 

@@ -26,7 +26,7 @@ from typing import Any
 from wholegrain._core.interruption import is_interruption
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import S, State, T
-from wholegrain._graph import anchors, epochs, run, torch_workers, turns
+from wholegrain._graph import anchors, epochs, nodes, run, torch_workers, turns
 from wholegrain._graph.anchors import Anchor
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._graph.last_stage import LastStage
@@ -340,6 +340,10 @@ class Run(LastStage[T]):
         """Replace the stages if they are torn, so that they can be asked."""
         if self._limit == _TORN:
             self._reopen()
+
+    @in_turn
+    def set_weights(self, weights: Any, at_step: int | None = None) -> int:
+        return nodes.set_mixture_weights(self, self._opened, weights, at_step)
 
     @in_turn
     def ask(self, question: Callable[[], S]) -> S:

@@ -40,6 +40,7 @@ from wholegrain._read.own_reads import OwnReads
 from wholegrain._read.reader_count import ReaderCount
 from wholegrain._read.reader_name import as_first_reader
 from wholegrain._read.reader_threads import ReaderThreads
+from wholegrain._read.shared_threads import SharedThreads
 from wholegrain._read.shutdown import stop_at_exit
 
 
@@ -61,6 +62,7 @@ class ReadAhead(Generic[T]):
         read_unwatched: Reads without measurements; `read` by default.
         chunk_hint: The number of elements that a chunk should have at least, even if that takes
             longer, because smaller chunks cost more per element.
+        shared_threads: Threads that several readers share; by default each has its own.
 
     Attributes:
         unwatched: Whether the consumer's next read takes only the wall clock.
@@ -85,6 +87,7 @@ class ReadAhead(Generic[T]):
         is_crowded: bool = False,
         read_unwatched: Read | None = None,
         chunk_hint: int = 1,
+        shared_threads: SharedThreads | None = None,
     ) -> None:
         most_threads = min(num_threads, buffer_size)
         as_named = as_first_reader if most_threads else _as_it_is
@@ -99,7 +102,7 @@ class ReadAhead(Generic[T]):
         self._chunks = ThreadChunks(largest_chunk, buffer_size, size_of, buffer_bytes)
         self._handover = Handover(self._chunks.largest, size_of, is_crowded=is_crowded)
         # Guarded by the lock of the threads from here on.
-        self._threads = ReaderThreads(most_threads)
+        self._threads = ReaderThreads(most_threads, shared_threads)
         self._count = ReaderCount(most_threads)
         self._queue = ChunkQueue(start, stop)
 
@@ -149,8 +152,12 @@ class ReadAhead(Generic[T]):
 
     def _hand_out(self) -> tuple[int, Any]:
         """Return the first chunk to the consumer. Called with the lock held."""
-        self._threads.room.notify()
-        return self._queue.hand_out()
+        handed_out = self._queue.hand_out()
+        if self._threads.are_shared and not self._quick:
+            self._employ()  # Threads that had no room to read into have ended.
+        else:
+            self._threads.room.notify()
+        return handed_out
 
     def _wait(self) -> None:
         """Wait for the next chunk, unless the consumer has to read it. Needs the lock."""
@@ -289,6 +296,8 @@ class ReadAhead(Generic[T]):
                 if has_room:
                     threads.room.notify()  # There is room for another thread's chunk.
                 return start, ticket
+            if threads.are_shared:
+                break
             threads.room.wait()
         threads.note_end(number)
         return 0, None

@@ -1,11 +1,13 @@
 """The threads that read ahead of a consumer, and the lock that they share with it."""
 
+import functools
 import os
 import threading
 from collections.abc import Callable
 
 from wholegrain._read import forks
 from wholegrain._read.reader_name import reader_name
+from wholegrain._read.shared_threads import SharedThreads
 
 
 class ReaderThreads:
@@ -13,8 +15,10 @@ class ReaderThreads:
 
     Args:
         most: How many threads may run at once.
+        shared: Threads of all readers, to be used instead of threads of its own.
 
     Attributes:
+        are_shared: Whether a thread has to end instead of waiting, because others need it.
         most: The same, or 0 once the system has refused to start the first thread.
         lock: Guards everything that the threads and the consumer share. It is reentrant, because
             the garbage collector may call `close` at any time.
@@ -23,8 +27,10 @@ class ReaderThreads:
         is_closed: Whether the threads have to end.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, shared: SharedThreads | None = None) -> None:
         self.most = most
+        self.are_shared = shared is not None
+        self._shared = shared
         self.is_closed = False
         self._running: set[int] = set()
         self._parent: int | None = None  # In a forked child, the process that has the threads.
@@ -44,9 +50,12 @@ class ReaderThreads:
         for number in range(wanted):
             if number in self._running or self.is_closed:
                 continue
-            name = reader_name(number)
             try:
-                threading.Thread(target=work, args=(number,), name=name, daemon=True).start()
+                if self._shared is not None:
+                    self._shared.submit(functools.partial(work, number))
+                else:
+                    name = reader_name(number)
+                    threading.Thread(target=work, args=(number,), name=name, daemon=True).start()
             except RuntimeError:  # The system allows no more threads.
                 if not self._running:
                     self.most = 0

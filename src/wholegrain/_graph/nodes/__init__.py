@@ -6,6 +6,10 @@ from wholegrain._core import lazy
 
 if TYPE_CHECKING:
     from wholegrain._graph.apply import apply_transformations as apply_transformations
+    from wholegrain._graph.later_epochs import at_epoch as at_epoch
+    from wholegrain._graph.mix_options import MixOptions as MixOptions
+    from wholegrain._graph.mixtures import describe_mixture as describe_mixture
+    from wholegrain._graph.mixtures import set_mixture_weights as set_mixture_weights
     from wholegrain._graph.nodes.autotune import autotune as autotune
     from wholegrain._graph.nodes.batch import BatchIterDataset as BatchIterDataset
     from wholegrain._graph.nodes.batch import BatchMapDataset as BatchMapDataset
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
     from wholegrain._graph.nodes.zip import ZipMapDataset as ZipMapDataset
     from wholegrain._graph.prefetching import multithread_prefetch as multithread_prefetch
     from wholegrain._graph.prefetching import process_prefetch as process_prefetch
+    from wholegrain._graph.reseeding import reseeded as reseeded
     from wholegrain._graph.shares import share_of as share_of
 
 _HOMES = {
@@ -101,6 +106,11 @@ _HOMES = {
     "multithread_prefetch": "prefetching",
     "process_prefetch": "prefetching",
     "share_of": "shares",
+    "at_epoch": "later_epochs",
+    "MixOptions": "mix_options",
+    "set_mixture_weights": "mixtures",
+    "describe_mixture": "mixtures",
+    "reseeded": "reseeding",
 }
 
 __getattr__ = lazy.importer(

@@ -3,18 +3,17 @@
 import itertools
 import operator
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from wholegrain._core import tree
 from wholegrain._core.errors import add_stage_note
 from wholegrain._core.failure import PartlyFailed
-from wholegrain._core.mixture import Mixture, integer_weights
-from wholegrain._core.names import kind_of
+from wholegrain._core.mixture import Mixture
+from wholegrain._core.mixture_plan import MixturePlan
 from wholegrain._core.types import Indices, State, T
-from wholegrain._graph import shard_states
+from wholegrain._graph import run, shard_states
 from wholegrain._graph.chunks import for_each, read_singly
 from wholegrain._graph.iterator import (
     DatasetIterator,
@@ -25,22 +24,52 @@ from wholegrain._graph.iterator import (
 )
 from wholegrain._graph.kinds import IterNode, ManyParentsMapNode, several
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.mix_options import (
+    MixOptions,
+    components_of,
+    fixed_weights,
+    open_later,
+    plan_of,
+    settings_of,
+)
+from wholegrain._graph.steering import Settings, Steering, size_of
 from wholegrain._observe import outline
+from wholegrain._observe.mixture import MixtureReport, epochs_read, report_of
+from wholegrain._read.shared_threads import SharedReaders
 from wholegrain._state.spec import CheckpointSpec
-from wholegrain._state.validate import flag_of, number_of, part_of, shortened, wrong_state
+from wholegrain._state.validate import (
+    check_mapping,
+    flag_of,
+    number_of,
+    part_of,
+    shortened,
+    wrong_state,
+)
 from wholegrain.transforms import DatasetSelectionMap
+
+_PLAIN = MixOptions()
+
+
+def _is_set(dataset: Any, option: str) -> bool:
+    return bool(getattr(dataset, f"_{option}") != getattr(_PLAIN, option))
 
 
 class MixedMapDataset(ManyParentsMapNode[T]):
     """Several datasets mixed by weight, by index."""
 
-    checkpoint = CheckpointSpec(fixed=("weights",))
-
-    def __init__(self, datasets: Sequence[MapDataset[T]], weights: Sequence[float] | None) -> None:
-        super().__init__(several("mix", datasets))
-        self._weights = integer_weights(len(self._parents), weights)
-        self._mixture = Mixture(self._weights)
+    def __init__(self, datasets: Any, weights: Any, options: MixOptions = _PLAIN) -> None:
+        components = components_of(datasets, options.seed_by)
+        super().__init__(components.datasets)
+        self._keys = components.names
+        _, self._stop, self._max_repetitions, self._seed_by = options
+        self._settings = settings_of(self._keys, len(self._parents), weights, options)
+        self._weights = fixed_weights(self._keys, len(self._parents), weights)
         self._follow_parents()
+
+    @property
+    def checkpoint(self) -> CheckpointSpec:
+        used = [name for name in ("stop", "seed_by", "max_repetitions") if _is_set(self, name)]
+        return CheckpointSpec(fixed=("weights", *used))
 
     def _follow_parents(self) -> None:
         lengths = [len(parent) for parent in self._parents]
@@ -50,6 +79,13 @@ class MixedMapDataset(ManyParentsMapNode[T]):
                 "`mix` cannot take elements from empty datasets, but the components at"
                 f" {empty} have none. Leave them out."
             )
+        settings = self._settings
+        self._mixture: Mixture | MixturePlan
+        if settings.pattern is None:
+            plan = self._mixture = plan_of(settings, lengths)
+            self._length = plan.length if self._stop != "first" else plan.length_with(lengths)
+            return
+        self._mixture = settings.pattern
         total = sum(self._weights)
         # The order of these float operations matters: the lengths have to equal Grain's.
         longest = min(
@@ -63,12 +99,25 @@ class MixedMapDataset(ManyParentsMapNode[T]):
     @property
     def _period(self) -> int | None:
         found = [parent._period for parent in self._parents]
-        if None in found:
+        if None in found or self._settings.pattern is None:
             return None
         # The mixture repeats when the component that takes longest has repeated.
-        total = sum(self._weights)
-        pairs = zip(found, self._weights, strict=True)
+        weights: list[int] = self._weights
+        total, pairs = sum(weights), zip(found, weights, strict=True)
         return max((length or 0) * total // weight + 1 for length, weight in pairs)
+
+    def describe(self, index: int) -> MixtureReport:
+        """Return what the mixture gives before `index`."""
+        settings, counts = self._settings, self._mixture.counts(index)
+        pairs = zip(counts, self._parents, strict=True)
+        return report_of(
+            index,
+            range(len(counts)) if self._keys is None else self._keys,
+            settings.weights[settings.schedule.piece_at(index)],
+            counts,
+            None,
+            [epochs_read(parent, count) for count, parent in pairs],
+        )
 
     def locate(self, index: int) -> tuple[int, int]:
         return self._mixture.locate(index)
@@ -135,30 +184,41 @@ def _as_array(pairs: Sequence[tuple[int, int]]) -> Any:
 class MixedIterDataset(IterNode[T]):
     """Several datasets mixed by weight, in order, until one ends."""
 
-    def __init__(
-        self,
-        datasets: Sequence[Any] | Mapping[str, Any],
-        weights: Sequence[float] | Mapping[str, float] | None,
-    ) -> None:
-        self._keys: tuple[str, ...] | None = None
-        if isinstance(datasets, Mapping):
-            self._keys = _component_order(datasets)
-            weights = _weights_by_key(self._keys, weights)
-            datasets = [datasets[key] for key in self._keys]
-        super().__init__(several("mix", datasets))
-        self._weights = integer_weights(len(self._parents), weights)  # type: ignore[arg-type]
+    def __init__(self, datasets: Any, weights: Any, options: MixOptions = _PLAIN) -> None:
+        components = components_of(datasets, options.seed_by)
+        super().__init__(components.datasets)
+        self._keys = components.names
+        self._unit, self._stop, self._max_repetitions, self._seed_by = options
+        self.settings = settings_of(self._keys, len(self._parents), weights, options)
+        self._weights = fixed_weights(self._keys, len(self._parents), weights)
 
     @property
     def checkpoint(self) -> CheckpointSpec:
+        used = [name for name in ("unit", "stop", "seed_by") if _is_set(self, name)]
+        free = ("max_repetitions",) if _is_set(self, "max_repetitions") else ()
         if self._keys is None:
-            return CheckpointSpec(fixed=("weights",))
+            return CheckpointSpec(fixed=("weights", *used), free=free)
         # Components with names may change between runs, and so may their weights.
-        return CheckpointSpec(free=("weights",), names="keys")
+        return CheckpointSpec(fixed=tuple(used), free=("weights", *free), names="keys")
 
     def open(self) -> DatasetIterator[T]:
-        return MixedDatasetIterator(
-            [parent.__iter__() for parent in self._parents], Mixture(self._weights), self._keys
-        )
+        context = run.current()
+        shared = SharedReaders.of(len(self._parents), context.shared_readers)
+        # Without a run, each component starts one of its own.
+        if shared is not context.shared_readers and run.is_opening():
+            context = context.but(shared_readers=shared)
+            with run.entered(context):
+                parents = [parent.__iter__() for parent in self._parents]
+        else:
+            parents = [parent.__iter__() for parent in self._parents]
+        opened = MixedDatasetIterator(parents, self.settings, self._open_later, context)
+        if self.settings.pattern is None:
+            opened.be_steered()
+        return opened
+
+    def _open_later(self, component: int, epoch: int, context: run.RunContext) -> Any:
+        """Open a later epoch of a component."""
+        return open_later(self._parents[component], epoch, context)
 
     @property
     def _element_spec(self) -> Any:
@@ -171,26 +231,6 @@ class MixedIterDataset(IterNode[T]):
         return f"MixedIterDataset([{len(self._parents)} parents], proportions={self._weights})"
 
 
-def _component_order(datasets: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the keys in the order in which Grain visits them, which depends on jax."""
-    return tuple(sorted(datasets)) if tree.follows_jax() else tuple(datasets)
-
-
-def _weights_by_key(keys: tuple[str, ...], weights: Any) -> Sequence[float] | None:
-    if weights is None:
-        return None
-    if not isinstance(weights, Mapping):
-        raise ValueError(
-            "`mix` got a mapping of datasets, so `weights` has to be a mapping with the same keys,"
-            f" but it is {kind_of(weights)}."
-        )
-    if set(weights) != set(keys):
-        raise ValueError(
-            f"`mix` got datasets for {sorted(keys)}, but weights for {sorted(weights)}."
-        )
-    return [weights[key] for key in keys]
-
-
 class MixedDatasetIterator(StageIterator[T]):
     """A position in the pattern of a mixture, and one in each component."""
 
@@ -199,83 +239,168 @@ class MixedDatasetIterator(StageIterator[T]):
     def __init__(
         self,
         parents: list[DatasetIterator[T]],
-        mixture: Mixture,
-        keys: tuple[str, ...] | None,
+        settings: Settings,
+        open_later: Callable[[int, int, Any], DatasetIterator[T]],
+        context: run.RunContext,
     ) -> None:
         super().__init__(parents)
-        self._mixture = mixture
-        self._pattern = mixture.pattern
-        self._keys = keys
+        self.settings = settings
+        self._pattern = None if settings.pattern is None else settings.pattern.pattern
+        self._open_later = open_later
+        self._context = context
         self._index = 0
         self._stop = False
         self._closed = False
-        self._halted = False  # Stopped or closed: a single check per element.
+        self._steering: Steering | None = None
+        self._plain = True  # Neither stopped, closed nor steered: a single check per element.
+
+    def be_steered(self) -> Steering:
+        """Follow options or journaled weights instead of Grain's pattern."""
+        self._steering = Steering(self.settings, self._context.worker_count)
+        self._plain = False
+        return self._steering
 
     def __next__(self) -> T:
-        if self._halted:
-            if self._closed:
-                raise closed_error()
-            raise StopIteration
+        if not self._plain:
+            return self._next_specially()
         index = self._index
         pattern = self._pattern
-        component = (
-            self._mixture.component(index) if pattern is None else pattern[index % len(pattern)]
-        )
+        if pattern is None:
+            component = self.settings.pattern.component(index)  # type: ignore[union-attr]
+        else:
+            component = pattern[index % len(pattern)]
         self._index = index + 1
         try:
             element: T = next(self._parents[component])
             return element
         except StopIteration:
-            self._stop = self._halted = True
+            self._stop, self._plain = True, False
             raise
         except Exception as error:
-            add_stage_note(error, f"It came from component {self._name(component)} of a mixture.")
+            self._note(error, component)
             raise
 
+    def _next_specially(self) -> T:
+        if self._closed:
+            raise closed_error()
+        steering = self._steering
+        if self._stop or steering is None:
+            raise StopIteration
+        measure = self.settings.measure
+        while (component := steering.choose(self._index)) >= 0:
+            try:
+                element: T = next(self._parents[component])
+                size = 1 if measure is None else size_of(element, measure)
+            except StopIteration:
+                if self._goes_on_without(component, steering):
+                    continue
+                break
+            except Exception as error:
+                # It counts as a step, but its tokens are not known.
+                self._index += 1
+                steering.give(component, int(measure is None))
+                self._note(error, component)
+                raise
+            self._index += 1
+            steering.give(component, size)
+            return element
+        self._stop = True
+        raise StopIteration
+
+    def _goes_on_without(self, component: int, steering: Steering) -> bool:
+        """Leave a component out that has ended, or start it again; return False to stop."""
+        if self.settings.stop == "first":
+            self._index += 1  # As without steering.
+            return False
+        if steering.goes_on_after_end_of(component):
+            self._reopen(component, steering.epochs[component])
+        return True
+
+    def _reopen(self, component: int, epoch: int) -> None:
+        """Replace the iterator of a component by one over another of its epochs."""
+        before = self._parents[component]
+        opened = self._open_later(component, epoch, self._context)
+        parents = list(self._parents)
+        parents[component] = opened
+        self._parents = tuple(parents)
+        before.close()
+
+    def _note(self, error: BaseException, component: int) -> None:
+        add_stage_note(error, f"It came from component {self._name(component)} of a mixture.")
+
     def _name(self, component: int) -> Any:
-        return component if self._keys is None else self._keys[component]
+        names = self.settings.names
+        return component if names is None else names[component]
+
+    @property
+    def step(self) -> int:
+        """How many elements were taken from the mixture."""
+        return self._index
 
     def get_state(self) -> State:
         states = [parent.get_state() for parent in self._parents]
-        return {
-            "parents": (
-                states if self._keys is None else dict(zip(self._keys, states, strict=True))
-            ),
+        state = {
+            "parents": self.settings.by_component(states),
             "index": self._index,
             "stop": self._stop,
         }
+        if self._steering is not None:
+            state["mixture"] = self._steering.get_state()
+        return state
 
-    def _states_of_parents(self, state: State) -> list[tuple[DatasetIterator[T], State]]:
+    def _states_of_parents(self, state: State) -> list[tuple[int, State]]:
         """Return the components that a state mentions, each with its own state."""
         states: Any = part_of(state, "parents", self)
-        kind: Any = (list, tuple) if self._keys is None else Mapping
+        names = self.settings.names
+        kind: Any = (list, tuple) if names is None else Mapping
         if not isinstance(states, kind):
-            kinds = "a list" if self._keys is None else "a dict"
+            kinds = "a list" if names is None else "a dict"
             raise wrong_state(self, f"its parents are {shortened(states)}, not {kinds} of states")
-        if self._keys is None:
-            return list(zip(self._parents, states, strict=False))
-        pairs = zip(self._keys, self._parents, strict=True)
-        return [(parent, states[key]) for key, parent in pairs if key in states]
+        if names is None:
+            return list(zip(range(len(self._parents)), states, strict=False))
+        return [(number, states[name]) for number, name in enumerate(names) if name in states]
 
     def check_state(self, state: State) -> None:
         number_of(state, "index", self)
         flag_of(state, "stop", self)
-        for parent, parent_state in self._states_of_parents(state):
-            check_state_of(parent, parent_state)
+        for component, parent_state in self._states_of_parents(state):
+            check_state_of(self._parents[component], parent_state)
+        if "mixture" in state:
+            Steering(self.settings).check_state(check_mapping(state["mixture"], self), self)
 
     def go_to(self, state: State) -> None:
-        for parent, parent_state in self._states_of_parents(state):
-            go_to_state_of(parent, parent_state)
-        stop = bool(state["stop"])
-        self._index, self._stop = operator.index(state["index"]), stop
-        self._halted = stop or self._closed
+        index, steered = operator.index(state["index"]), state.get("mixture")
+        before = self._steering
+        if steered is not None or self.settings.pattern is None:
+            self.be_steered().go_to(index, steered or {})
+        else:
+            self._steering = None
+        for component in range(len(self._parents)):
+            epochs = [
+                0 if one is None else one.epoch_of(component) for one in (before, self._steering)
+            ]
+            if epochs[0] != epochs[1]:
+                self._reopen(component, epochs[1])
+        for component, parent_state in self._states_of_parents(state):
+            go_to_state_of(self._parents[component], parent_state)
+        self._index, self._stop = index, bool(state["stop"])
+        self._plain = not (self._stop or self._closed) and self._steering is None
 
     def get_shard_states(self) -> list[State]:
         """Return for each shard of the components its state, and whether it has ended."""
+        self._check_has_shards()
         shards = shard_states.joined(self._parents)
         for shard in shards:
             shard["state"] |= {"index": self._index, "stop": self._stop}
         return shards
+
+    def _check_has_shards(self) -> None:
+        if self._steering is not None:
+            raise ValueError(
+                "What each component has given cannot be redistributed over other processes, so"
+                " `ElasticIterator` needs a mixture with constant weights for elements that ends"
+                " with its first component; or use lanes."
+            )
 
     def set_shard_states(self, states: Sequence[Any]) -> None:
         """Go to the position at which each shard has the given state.
@@ -283,6 +408,7 @@ class MixedDatasetIterator(StageIterator[T]):
         Shards of several mixtures may have stood at different positions of the pattern. The first
         one's is used then: the components do not depend on it.
         """
+        self._check_has_shards()
         given = [part_of(shard, "state", self) for shard in states]
         for one in given:
             number_of(one, "index", self)
@@ -291,10 +417,10 @@ class MixedDatasetIterator(StageIterator[T]):
         if given:
             self._index = operator.index(given[0]["index"])
             self._stop = all(bool(one["stop"]) for one in given)
-            self._halted = self._stop or self._closed
+            self._plain = not (self._stop or self._closed)
 
     def close(self) -> None:
-        self._closed = self._halted = True
+        self._closed, self._plain = True, False
         super().close()
 
     def __str__(self) -> str:

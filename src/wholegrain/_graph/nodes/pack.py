@@ -272,6 +272,11 @@ class PackingDatasetIterator(TransformIterator[Row]):
         self._counter = operator.index(state["counter"])
         self._forget_batches()
 
+    def read_held(self) -> None:
+        """Read the elements of a batch again of which rows were returned already."""
+        if self._next_row and self._emitting is None:
+            self._start_emitting(self._pack_batch())
+
     def close(self) -> None:
         start = self._start
         self._forget_batches()

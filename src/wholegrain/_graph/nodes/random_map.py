@@ -32,6 +32,10 @@ class RandomMapMapDataset(ElementTransform[T]):
         self._pool: RngPool | None = None
         self._part: tuple[int, int] | None = None
 
+    def _follow_parents(self) -> None:
+        super()._follow_parents()
+        self._pool = None  # It belongs to the seed, which may be another one now.
+
     def count_from(self, start: int, whole_length: int) -> None:
         """Use the random numbers that the elements have in the dataset that this is a part of."""
         self._part = (start, whole_length)

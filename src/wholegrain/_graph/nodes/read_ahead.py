@@ -38,6 +38,9 @@ _BUFFER_BYTES, _BUFFER_BYTES_OF_WORKERS = 64 << 20, 8 << 20
 # Larger chunks make reads in the consumer's own thread no cheaper per element.
 _LARGEST_CHUNK = 1024
 
+# Readers that share one buffer may each read so many elements ahead.
+_SMALLEST_BUFFER = 4
+
 # A mixture of many datasets asks for larger chunks, but gets no larger ones than this.
 _LARGEST_HINT = 1 << 16
 
@@ -100,6 +103,15 @@ def _shared(options: ReadOptions, readers: int) -> ReadOptions:
     return ReadOptions(threads, max(threads, -(-options.prefetch_buffer_size // readers)))
 
 
+def _with_smaller_buffer(options: ReadOptions, parts: int) -> ReadOptions:
+    """Return the options of a reader whose buffer is one of several parts."""
+    size = options.prefetch_buffer_size
+    if parts == 1 or size <= _SMALLEST_BUFFER:
+        return options
+    size = max(_SMALLEST_BUFFER, -(-size // parts))
+    return ReadOptions(min(options.num_threads, size), size)
+
+
 class PrefetchDatasetIterator(StageIterator[T]):
     """A position in a MapDataset: the next index to return.
 
@@ -118,6 +130,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
         self._dataset = tracked(dataset, context.observed)
         self._lanes_here = context.lanes_here
         self._read_options = read_options
+        self._shared = context.shared_readers
         self._allow_nones = allow_nones
         self._length = len(dataset)
         self._watch = DropWatch(self, context.options)
@@ -309,7 +322,8 @@ class PrefetchDatasetIterator(StageIterator[T]):
     def buffer_bytes(self) -> int:
         """How much memory elements may take that are read ahead."""
         count = self._worker_count
-        return _BUFFER_BYTES if count == 1 else _BUFFER_BYTES_OF_WORKERS // count
+        whole = _BUFFER_BYTES if count == 1 else _BUFFER_BYTES_OF_WORKERS // count
+        return whole if self._shared is None else whole // self._shared.parts
 
     def _new_reader(self, start: int) -> ReadAhead[T]:
         ways = [reading(self._dataset, observed) for observed in (self.observed, None)]
@@ -327,6 +341,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
             is_crowded=count > 1 and 2 * count > machine.available_cpus(),
             read_unwatched=read_plainly,
             chunk_hint=min(self._dataset.chunk_hint, _LARGEST_HINT),
+            shared_threads=None if self._shared is None else self._shared.threads,
         )
         reader.take_turns(self._lanes_here)
         for parameter in tuned_read_options(self._read_options).values():
@@ -336,7 +351,9 @@ class PrefetchDatasetIterator(StageIterator[T]):
         return reader
 
     def _limits(self) -> ReadOptions:
-        return _shared(plain_read_options(self._read_options), self._lanes_here)
+        parts = 1 if self._shared is None else self._shared.parts
+        options = _with_smaller_buffer(plain_read_options(self._read_options), parts)
+        return _shared(options, self._lanes_here)
 
     def _follow_limits(self) -> None:
         """Pass changed parameters on to the reader."""
