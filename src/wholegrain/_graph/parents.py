@@ -1,6 +1,14 @@
-"""Replaces the parents of a dataset."""
+"""The parents of datasets: all of them, and replacing those of one."""
 
 from typing import Any
+
+
+def upstream(dataset: Any) -> list[Any]:
+    """Return a dataset and everything upstream of it, each stage before its parents."""
+    found = [dataset]
+    for stage in found:  # The list grows while it is walked.
+        found.extend(getattr(stage, "parents", ()))
+    return found
 
 
 def replace_parents(dataset: Any, old: tuple[Any, ...], new: tuple[Any, ...]) -> None:
