@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from wholegrain._core import events
 from wholegrain._core.elements import nbytes
 from wholegrain._core.failure import (
     Failure,
@@ -77,6 +78,7 @@ def _read(
 
     A chunk of one element is read into memory from `empty`, if that is given.
     """
+    event = events.begin_read(dataset, first)
     try:
         chunk: Sequence[Any]
         if last - first == 1:
@@ -94,6 +96,8 @@ def _read(
         else:
             places = range(first, last)
             chunk = read_after(error, dataset.getitem, places, dataset, places)
+    finally:
+        events.end(event)
     return raising_once(chunk) if is_anything_to_raise() else chunk
 
 
@@ -355,6 +359,9 @@ class _ClockedRow(MapDataset[T]):
     @property
     def _element_spec(self) -> Any:
         return self._stages[-1]._element_spec
+
+    def __str__(self) -> str:
+        return str(self._stages[-1])
 
 
 class _Row:

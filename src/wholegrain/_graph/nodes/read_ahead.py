@@ -138,20 +138,33 @@ class PrefetchDatasetIterator(StageIterator[T]):
 
     def __next__(self) -> T:
         cursor = self._cursor
-        while cursor >= len(self._elements):
-            self._next_chunk()
-            cursor = 0
-        self._cursor = cursor + 1
-        return self._elements[cursor]
+        if cursor < len(self._elements):
+            self._cursor = cursor + 1
+            return self._elements[cursor]
+        for element in self.take(1):
+            return element
+        raise StopIteration
 
     def take(self, count: int) -> list[T]:
-        cursor = self._cursor
-        while cursor >= len(self._elements):
-            try:
-                self._next_chunk()
-            except StopIteration:
+        while self._cursor >= len(self._elements):  # A chunk may turn out to be empty.
+            if self._closed:
+                raise closed_error()
+            start = self._end
+            self._elements, self._cursor, self._base, self._sparse = (), 0, start, None
+            if self._failed is not None:
+                if self._go_on(self._failed, start):
+                    continue
+                self._failed = None
+            if start >= self._length:
+                self.catch_up()
                 return []
-            cursor = 0
+            chunk = self._read_chunk(start)
+            if type(chunk) is PartlyFailed:
+                self._failed = FailedChunk(chunk, start)
+                self._go_on(self._failed, start)
+            else:
+                self._hold(start, chunk)
+        cursor = self._cursor
         elements = self._elements[cursor : cursor + count]
         self._cursor = cursor + len(elements)
         return elements  # type: ignore[return-value]
@@ -174,26 +187,6 @@ class PrefetchDatasetIterator(StageIterator[T]):
     def reads_ahead(self) -> bool:
         options = plain_read_options(self._read_options)
         return bool(options.num_threads and options.prefetch_buffer_size)
-
-    def _next_chunk(self) -> None:
-        """Move to the next chunk, which may turn out to be empty."""
-        if self._closed:
-            raise closed_error()
-        start = self._end
-        self._elements, self._cursor, self._base, self._sparse = (), 0, start, None
-        if self._failed is not None:
-            if self._go_on(self._failed, start):
-                return
-            self._failed = None
-        if start >= self._length:
-            self.catch_up()
-            raise StopIteration
-        chunk = self._read_chunk(start)
-        if type(chunk) is PartlyFailed:
-            self._failed = FailedChunk(chunk, start)
-            self._go_on(self._failed, start)
-        else:
-            self._hold(start, chunk)
 
     def _read_chunk(self, start: int) -> Sequence[T | None]:
         """Read the next chunk, or take one that threads have read ahead."""
@@ -312,8 +305,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
         return _BUFFER_BYTES if count == 1 else _BUFFER_BYTES_OF_WORKERS // count
 
     def _new_reader(self, start: int) -> ReadAhead[T]:
-        ways = [reading(self._dataset, observed) for observed in (self.observed, None)]
-        read, read_plainly = [events.traced_reads(way, self._dataset.__str__) for way in ways]
+        read, read_plainly = [reading(self._dataset, way) for way in (self.observed, None)]
         options, count = self._limits(), self._worker_count
         reader: ReadAhead[T] = ReadAhead(
             read,
