@@ -233,7 +233,7 @@ class ReadAhead(Generic[T]):
         start, stop, into = self._next_read()
         try:
             # This costs as much as some reads, so use it only if threads may soon take over.
-            exact = self._handover.is_likely or not own.count
+            exact = self._threads.most > 0 and (self._handover.is_likely or not own.count)
             chunk, cost = timed(own.read, start, stop, *into, exact=exact)
         except BaseException:
             self._note_interrupted()

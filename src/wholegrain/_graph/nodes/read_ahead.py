@@ -114,14 +114,12 @@ class PrefetchDatasetIterator(StageIterator[T]):
         self, dataset: MapDataset[T], read_options: ReadOptions, allow_nones: bool
     ) -> None:
         super().__init__()
-        context = run.current()
+        self._context = context = run.current()
         self._dataset = tracked(dataset, context.observed)
-        self._lanes_here = context.lanes_here
         self._read_options = read_options
         self._allow_nones = allow_nones
         self._length = len(dataset)
         self._watch = DropWatch(self, context.options)
-        self._worker_count = context.worker_count
         self._closed = False
         self._reader: ReadAhead[T] | None = None
         self._stand_at(0)
@@ -301,12 +299,12 @@ class PrefetchDatasetIterator(StageIterator[T]):
     @property
     def buffer_bytes(self) -> int:
         """How much memory elements may take that are read ahead."""
-        count = self._worker_count
+        count = self._context.worker_count
         return _BUFFER_BYTES if count == 1 else _BUFFER_BYTES_OF_WORKERS // count
 
     def _new_reader(self, start: int) -> ReadAhead[T]:
         read, read_plainly = [reading(self._dataset, way) for way in (self.observed, None)]
-        options, count = self._limits(), self._worker_count
+        options, count = self._limits(), self._context.worker_count
         reader: ReadAhead[T] = ReadAhead(
             read,
             start,
@@ -320,7 +318,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
             read_unwatched=read_plainly,
             chunk_hint=min(self._dataset.chunk_hint, _LARGEST_HINT),
         )
-        reader.take_turns(self._lanes_here)
+        reader.take_turns(self._context.lanes_here)
         for parameter in tuned_read_options(self._read_options).values():
             parameter.follow(self._follow_limits)
         # The reader's threads must not keep this iterator alive, nor outlive it.
@@ -328,7 +326,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
         return reader
 
     def _limits(self) -> ReadOptions:
-        return _shared(plain_read_options(self._read_options), self._lanes_here)
+        return _shared(plain_read_options(self._read_options), self._context.lanes_here)
 
     def _follow_limits(self) -> None:
         """Pass changed parameters on to the reader."""
