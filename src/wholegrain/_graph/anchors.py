@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from wholegrain._core.interruption import is_interruption
 from wholegrain._core.types import State
+from wholegrain._graph.dataset import upstream
 from wholegrain._graph.iterator import DatasetIterator
-from wholegrain._graph.parents import upstream
 from wholegrain._observe.shown import WORKERS, runs_ahead_of
 from wholegrain._state.spec import CheckpointSpec
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from wholegrain._core.log import logger
 from wholegrain._graph import fusion
-from wholegrain._graph.parents import upstream
+from wholegrain._graph.dataset import upstream
 from wholegrain.options import DatasetOptions
 
 WINDOW = 1000

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from wholegrain._core.log import logger
-from wholegrain._graph.parents import upstream
+from wholegrain._graph.dataset import upstream
 from wholegrain._observe import outline
 
 _runs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.interruption import is_interruption
 from wholegrain._core.types import State, T
+from wholegrain._graph.dataset import upstream
 from wholegrain._graph.iterator import DatasetIterator, closed_error
-from wholegrain._graph.parents import upstream
 from wholegrain._read.shutdown import wait_if_exiting
 from wholegrain._state.validate import copy_state
 

@@ -16,7 +16,7 @@ from wholegrain._cli.errors import one_line, with_place
 from wholegrain._cli.pipelines import describe, load_pipeline
 from wholegrain._core.difference import difference
 from wholegrain._graph import epochs
-from wholegrain._graph.parents import upstream
+from wholegrain._graph.dataset import upstream
 from wholegrain.testing import check_resume
 
 _GOOD, _WARNING, _FAILED = "ok", "warning", "failed"

@@ -11,7 +11,7 @@ import cloudpickle  # type: ignore[import-untyped]
 
 from wholegrain._cli.pipelines import is_pipeline
 from wholegrain._core.names import kind_of
-from wholegrain._graph.parents import upstream
+from wholegrain._graph.dataset import upstream
 
 HEAVY_BYTES = 1_000_000
 
