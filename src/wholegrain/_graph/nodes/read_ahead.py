@@ -127,7 +127,6 @@ class PrefetchDatasetIterator(StageIterator[T]):
     def _stand_at(self, index: int) -> None:
         self._elements: Sequence[T] = ()
         self._cursor = 0
-        self._base = index  # The index of the first element of the chunk.
         self._end = index  # The index after the last element of the chunk.
         self._sparse: SparseChunk | None = None  # The chunk, if elements of it are missing.
         self._failed: FailedChunk | None = None  # A chunk with Failures, until it is used up.
@@ -148,7 +147,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
             if self._closed:
                 raise closed_error()
             start = self._end
-            self._elements, self._cursor, self._base, self._sparse = (), 0, start, None
+            self._elements, self._cursor, self._sparse = (), 0, None
             if self._failed is not None:
                 if self._go_on(self._failed, start):
                     continue
@@ -218,7 +217,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
         if stop > offset:
             self._hold(start, list(chunk[offset:stop]))
         else:
-            self._base = self._end = start + 1
+            self._end = start + 1
             self._raise(chunk[offset], start)
         return True
 
@@ -265,32 +264,33 @@ class PrefetchDatasetIterator(StageIterator[T]):
 
     def _hold(self, start: int, chunk: Sequence[T | None]) -> None:
         """Make a chunk, without its missing elements, the current one."""
-        self._base, self._end = start, start + len(chunk)
+        self._end = start + len(chunk)
         if self._allow_nones:
             self._elements = chunk  # type: ignore[assignment]
             return
         kept = [element for element in chunk if element is not None]
-        if len(kept) == len(chunk):
-            self._watch.see_kept(len(chunk))
+        watch = self._watch
+        if len(chunk) < watch.left_in_window:
+            watch.see(len(chunk), len(chunk) - len(kept))
+        elif len(kept) == len(chunk) and not watch.raises:
+            watch.see_kept(len(chunk))
         else:
-            if len(chunk) < self._watch.left_in_window:
-                self._watch.see(len(chunk), len(chunk) - len(kept))
-            else:
-                chunk = self._watched(chunk)
-                kept = [element for element in chunk if element is not None]
+            chunk = self._watched(chunk, start)
+            kept = [element for element in chunk if element is not None]
+        if len(kept) < len(chunk):
             self._sparse = SparseChunk(chunk, start)
             chunk = kept
         self._elements = chunk  # type: ignore[assignment]
 
-    def _watched(self, chunk: Sequence[T | None]) -> Sequence[T | None]:
+    def _watched(self, chunk: Sequence[T | None], start: int) -> Sequence[T | None]:
         """Return the part of a chunk before the element at which too many were dropped."""
         error, count = self._watch.see_each(chunk)
         if error is None:
             return chunk
         if self._failed is None:
-            self._failed = FailedChunk(PartlyFailed(chunk), self._base)
+            self._failed = FailedChunk(PartlyFailed(chunk), start)
         # Record the error at the position of the last element that was counted.
-        self._end = self._base + count - 1
+        self._end = start + count - 1
         self._failed.chunk[self._end - self._failed.base] = Failure(error.with_traceback(None))
         return chunk[: count - 1]
 
@@ -378,7 +378,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
 
     def _next_index(self) -> int:
         if self._sparse is None:
-            return self._base + self._cursor
+            return self._end - len(self._elements) + self._cursor
         return self._sparse.next_index(self._cursor)
 
     def get_state(self) -> State:
