@@ -72,10 +72,17 @@ class Worker:
     def calibrate(self, seconds: float) -> int:
         """Return how many items take about `seconds`."""
         items = self._competitor.lump
-        while (taken := self.sample(items)["wall_s"]) < seconds / 4 and items < 1 << 40:
+        while (taken := self._shorter_of_two(items)) < seconds / 4 and items < 1 << 40:
             items *= 2 if taken > seconds / 20 else 8
         lumps = round(items / self._competitor.lump * seconds / max(taken, 1e-9))
         return max(1, lumps) * self._competitor.lump
+
+    def _shorter_of_two(self, items: int) -> float:
+        """Return how long `items` take, though the machine may stall or import at the first time.
+
+        Else a single item might pass for a whole sample.
+        """
+        return min(self.sample(items)["wall_s"] for _ in range(2))
 
     def sample(self, items: int) -> dict[str, float]:
         """Process `items` items and return what that took."""

@@ -60,7 +60,7 @@ def test_a_file_of_something_else_is_refused(
 ) -> None:
     it = saved_at(make(), 3, tmp_path)
     (tmp_path / "process_0-of-1.json").write_bytes(content)
-    check_refused(it, tmp_path, ValueError, "is damaged|is a dict, but|A state is the JSON")
+    check_refused(it, tmp_path, ValueError, "is damaged|is a dict, but|A state has to be the JSON")
     reference = opened(make(), 3)
     assert next(it) == next(reference)
 

@@ -1,6 +1,8 @@
 """filter: None by index, left out in order; and the thresholds that notice waste."""
 
+import itertools
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -212,3 +214,21 @@ def test_missing_elements_that_are_wanted_are_not_counted(
     assert list(_raising_at(0.1, ds)) == [None] * 1500
     list(ds)
     assert not caplog.records
+
+
+@pytest.mark.parametrize("seconds", [0.0, 3e-4])  # Chunks of many elements, and of a few.
+def test_only_the_element_at_which_too_many_were_dropped_is_lost(seconds: float) -> None:
+    def is_late(x: int) -> bool:
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            pass
+        return x >= 600
+
+    ds = R(1200).filter(is_late).to_iter_dataset(wg.ReadOptions(num_threads=0))
+    options = X.DatasetOptions(filter_raise_threshold_ratio=0.5)
+    it = iter(X.WithOptionsIterDataset(ds, options))
+    before = list(itertools.islice(it, 399))
+    with pytest.raises(ValueError, match="skipped 60"):
+        next(it)
+    assert it.get_state() == {"next_index": 1000}
+    assert [*before, *it] == [*range(600, 999), *range(1000, 1200)]

@@ -1,5 +1,6 @@
 """A run takes chunks of elements: what is seen of it is as if it took one at a time."""
 
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -206,3 +207,28 @@ def _unreachable(ds: Any, name: str) -> Any:
     it = iter(ds)
     states = [it.get_state() for _ in it]
     return {**[state for state in states if state[_FIELDS[name]]][-5], _FIELDS[name]: 20}
+
+
+def test_restoring_asks_each_stage_a_fixed_number_of_times() -> None:
+    def calls(num_stages: int) -> int:
+        ds = _in_order()
+        for _ in range(num_stages):
+            ds = wg.experimental.LimitIterDataset(ds.map(lambda x: x), 900)
+        it = iter(ds)
+        next(it)
+        state = it.get_state()
+        count = 0
+
+        def note(_frame: Any, event: str, _arg: Any) -> None:
+            nonlocal count
+            count += event == "call"
+
+        sys.setprofile(note)
+        try:
+            it.set_state(state)
+        finally:
+            sys.setprofile(None)
+        return count
+
+    few, more, many = calls(10), calls(20), calls(40)
+    assert many - more == pytest.approx(2 * (more - few), rel=0.1)

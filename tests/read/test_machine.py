@@ -3,12 +3,19 @@
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import wholegrain as wg
 from tests.workers.processes import SOURCE
+from wholegrain._graph import run
 from wholegrain._read import machine
+from wholegrain._read.reader_count import ReaderCount
 
 
 def test_there_is_at_least_one_processor_and_some_memory() -> None:
@@ -70,3 +77,36 @@ def test_the_memory_of_a_process() -> None:
     assert after - before > 32 << 20
     assert len(block)
     assert machine.private_memory(2**31 - 1) is None
+
+
+@pytest.fixture
+def quota_of_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container that may use two of the 64 processors of a machine."""
+    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    (tmp_path / "cpu.max").write_text("200000 100000\n")
+
+
+def test_the_quota_of_a_container_bounds_the_threads_that_compute(quota_of_two: None) -> None:
+    assert ReaderCount(16).most_computing == 2
+
+
+@pytest.mark.parametrize(("workers", "threads_read"), [(1, True), (2, False)])
+def test_workers_that_fill_the_quota_of_a_container_read_for_themselves(
+    workers: int, threads_read: bool, quota_of_two: None
+) -> None:
+    readers = set()
+
+    def slow(_: int) -> Any:
+        readers.add(threading.current_thread())
+        end = time.thread_time() + 0.004
+        while time.thread_time() < end:
+            pass
+        return np.zeros(1 << 16, np.uint8)  # Small elements are left to a thread.
+
+    ds: Any = wg.MapDataset.range(60).map(slow).to_iter_dataset()
+    with run.entered(run.RunContext(worker_index=0, worker_count=workers)):
+        it = ds.open()
+    assert sum(1 for _ in it) == 60
+    assert (readers != {threading.current_thread()}) == threads_read

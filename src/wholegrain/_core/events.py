@@ -6,7 +6,6 @@ jax is never imported for this: without jax there is no trace, and without a tra
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 READ, PREPROCESSING, PREFETCH, UNKNOWN = "read", "preprocessing", "prefetch", "unknown"
@@ -55,24 +54,10 @@ def begin_wait(name: str, stage: Any, number: int = 0) -> Any:
     return begin(name, str(stage), number, PREFETCH)
 
 
-def traced_reads(read: Callable[..., Any], stage: Callable[[], str]) -> Callable[..., Any]:
-    """Return a function that reads a chunk and records an event for it in a trace."""
-
-    def traced(first: int, last: int, *into: Any) -> Any:
-        if "jax.profiler" not in sys.modules or not is_traced():
-            return read(first, last, *into)
-        name = stage()
-        event = begin(
-            "Prefetch._getitem",
-            name,
-            0,
-            READ,
-            _ipl_dataset_name=name,
-            _ipl_dataset_index=first,
-        )
-        try:
-            return read(first, last, *into)
-        finally:
-            end(event)
-
-    return traced
+def begin_read(dataset: Any, first: int) -> Any:
+    """Begin an event for reading the elements of a dataset from the position `first` on."""
+    if "jax.profiler" not in sys.modules or not is_traced():
+        return None
+    name = str(dataset)
+    more = {"_ipl_dataset_name": name, "_ipl_dataset_index": first}
+    return begin("Prefetch._getitem", name, 0, READ, **more)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from wholegrain._core.interruption import is_interruption
 from wholegrain._core.types import State
-from wholegrain._graph import epochs
+from wholegrain._graph.dataset import upstream
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._observe.shown import WORKERS, runs_ahead_of
 from wholegrain._state.spec import CheckpointSpec
@@ -66,7 +66,7 @@ def may_fail_to_move(dataset: Any) -> bool:
     That is if they read elements on the way, which may show that a state is wrong. Pipelines with
     stages that are costly to open, or that keep what they have read, do not count.
     """
-    stages = list(epochs.stages(dataset))
+    stages = upstream(dataset)
     if any(runs_ahead_of(one) == WORKERS or getattr(one, "is_cache", False) for one in stages):
         return False
     return any(getattr(one, "checkpoint", CheckpointSpec()).rereads for one in stages)

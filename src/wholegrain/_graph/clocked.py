@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from wholegrain._core import events
 from wholegrain._core.elements import nbytes
 from wholegrain._core.failure import (
     Failure,
@@ -77,6 +77,7 @@ def _read(
 
     A chunk of one element is read into memory from `empty`, if that is given.
     """
+    event = events.begin_read(dataset, first)
     try:
         chunk: Sequence[Any]
         if last - first == 1:
@@ -94,6 +95,8 @@ def _read(
         else:
             places = range(first, last)
             chunk = read_after(error, dataset.getitem, places, dataset, places)
+    finally:
+        events.end(event)
     return raising_once(chunk) if is_anything_to_raise() else chunk
 
 
@@ -142,13 +145,13 @@ class ClockedReader:
                 self._clocked = TimedMapDataset(self._dataset, clock)
         self._probes += 1
         notes = _Notes(self._slow_steps, self._probes % _SIZES_EVERY == 1, self._probes)
-        _current.notes = notes
+        timer.notes = notes
         start = time.perf_counter()
         try:
             with timer.apart(deep=True):
                 chunk = _read(self._clocked, first, last, empty)
         finally:
-            _current.notes = None
+            timer.notes = None
         seconds, count = time.perf_counter() - start, last - first
         most = max((times.elements for _, times in notes.found), default=count)
         is_slow = seconds > most * _SLOW_ELEMENT_S
@@ -192,15 +195,6 @@ class _Notes:
                 if self.sizes and elements[0] is not None:
                     times.size = nbytes(elements[0])
         self.found.append((place, times))
-
-
-class _Current(threading.local):
-    """Where the clocks of this thread write."""
-
-    notes: _Notes | None = None
-
-
-_current = _Current()
 
 
 def tracked(dataset: MapDataset[T], observed: Observed) -> MapDataset[T]:
@@ -250,17 +244,17 @@ class _ChunkClock:
 
     def start(self) -> Started | None:
         """Begin a call; return None in a thread of the source's own, which is not measured."""
-        return None if _current.notes is None else timer.begin()
+        return None if timer.notes is None else timer.begin()
 
     def stop(self, started: Started | None, elements: Sequence[Any]) -> None:
         """End a call that produced `elements`."""
-        if started is None or _current.notes is None:
+        if started is None or timer.notes is None:
             return
         own = timer.end(started).thread or ThreadTimes()
         # Without the time in the run queue, because this sample stands for many chunks.
         seconds = max(0.0, own.wall - own.queued)
         counted = elements if self._counts else None
-        _current.notes.note(self._place, seconds, seconds * own.computing_share, counted)
+        timer.notes.note(self._place, seconds, seconds * own.computing_share, counted)
 
     def take_back(self, count: int) -> None:
         """Do nothing: a MapDataset has no `put_back`."""
@@ -295,7 +289,7 @@ class _ClockedRow(MapDataset[T]):
         return self._pass(self._parent.getitems(indices), indices)
 
     def _pass(self, elements: Sequence[Any], indices: Any) -> Sequence[Any]:
-        notes = _current.notes
+        notes = timer.notes
         if notes is None:
             notes = _Notes(False, False)  # In a thread of the source's own: discarded.
         row = _Row(self._stages, notes.slow_steps)
@@ -355,6 +349,9 @@ class _ClockedRow(MapDataset[T]):
     @property
     def _element_spec(self) -> Any:
         return self._stages[-1]._element_spec
+
+    def __str__(self) -> str:
+        return str(self._stages[-1])
 
 
 class _Row:

@@ -2,11 +2,12 @@
 
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from wholegrain._core.log import logger
 from wholegrain._graph import fusion
+from wholegrain._graph.dataset import upstream
 from wholegrain.options import DatasetOptions
 
 WINDOW = 1000
@@ -100,7 +101,7 @@ class DropWatch:
         if period is None:
             return
         patience = max(_PATIENCE, 2 * period)
-        if not all(getattr(node, "_repeats_itself", False) for node in _upstream(dataset)):
+        if not all(getattr(node, "_repeats_itself", False) for node in upstream(dataset)):
             patience = max(_PATIENCE_IF_EPOCHS_DIFFER, 100 * period)
         dropped = self._dropped_in_a_row
         if dropped < patience:
@@ -125,7 +126,7 @@ class DropWatch:
         filters, maps = [str(stage)], []
         if not hasattr(stage, "parent") and dataset is not None:
             # It reads by index: filters and maps upstream drop elements.
-            nodes = list(_upstream(dataset.parents[0]))
+            nodes = upstream(dataset.parents[0])
             filters = [str(node) for node in nodes if getattr(node, "kind", "") == fusion.FILTER]
             maps = [str(node) for node in nodes if hasattr(node, "apply_to")]
         if maps and not dataset.parents[0].sparse:
@@ -137,11 +138,3 @@ class DropWatch:
             f"Check that the filter ({' or '.join(filters)}) is right. If it is, store the filtered"
             " data instead, because reading elements to drop them wastes time."
         )
-
-
-def _upstream(dataset: Any) -> Iterator[Any]:
-    """Yield a dataset and everything upstream of it."""
-    if dataset is not None:
-        yield dataset
-        for parent in getattr(dataset, "parents", ()):
-            yield from _upstream(parent)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from wholegrain._core.log import logger
+from wholegrain._graph.dataset import upstream
 from wholegrain._observe import outline
 
 _runs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -59,17 +60,10 @@ def begun(dataset: Any) -> None:
 def _random_stages(dataset: Any) -> list[str] | None:
     """Return the stages that draw random numbers, or None if epochs are already handled."""
     found = []
-    for stage in stages(dataset):
+    for stage in upstream(dataset):
         epochs = getattr(stage, "epochs_inside", 1)
         if epochs is None or epochs > 1:
             return None
         if getattr(stage, "is_random", False):
             found.append(outline.label(stage))
     return list(dict.fromkeys(reversed(found)))
-
-
-def stages(dataset: Any) -> Iterator[Any]:
-    """Yield a dataset and all those upstream of it."""
-    yield dataset
-    for parent in getattr(dataset, "parents", ()):
-        yield from stages(parent)

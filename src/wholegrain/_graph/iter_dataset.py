@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import abc
-import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
-    ClassVar,
-    Concatenate,
     Generic,
     Literal,
-    ParamSpec,
-    Self,
-    TypeVar,
     overload,
 )
 
@@ -33,10 +27,8 @@ from wholegrain._core.types import (
     T,
     T_co,
 )
-from wholegrain._graph import hints, nodes, seeds
-from wholegrain._graph.parents import replace_parents
-from wholegrain._graph.stats import STATS
-from wholegrain._observe.shown import Shown
+from wholegrain._graph import hints, nodes
+from wholegrain._graph.dataset import Dataset, R
 from wholegrain.options import MultiprocessingOptions
 
 if TYPE_CHECKING:
@@ -45,8 +37,6 @@ if TYPE_CHECKING:
     from wholegrain._graph.map_dataset import MapDataset
     from wholegrain.schedule import Schedule
 
-R = TypeVar("R")
-P = ParamSpec("P")
 Parent = Any  # A MapDataset or an IterDataset: anything with `__iter__` can be upstream.
 
 
@@ -91,7 +81,7 @@ class _IterDatasetFactories(abc.ABCMeta):
 
 
 @hints.with_hints
-class IterDataset(Shown, Generic[T_co], metaclass=_IterDatasetFactories):
+class IterDataset(Dataset[Any], Generic[T_co], metaclass=_IterDatasetFactories):
     """A dataset that returns its elements in order.
 
     `iter(ds)` starts at the first element, independently of other iterators. Datasets are
@@ -105,13 +95,6 @@ class IterDataset(Shown, Generic[T_co], metaclass=_IterDatasetFactories):
         ...     print(batch)
     """
 
-    _stats = STATS  # Classes that were written for Grain call it.
-
-    _parents: tuple[Parent, ...] = ()
-
-    _repeats_itself: ClassVar[bool] = True
-    """Whether it transforms an element in the same way in each epoch."""
-
     def __init__(self, parents: Parent | Sequence[Parent] = ()) -> None:
         self._parents = tuple(parents) if isinstance(parents, (list, tuple)) else (parents,)
 
@@ -122,48 +105,12 @@ class IterDataset(Shown, Generic[T_co], metaclass=_IterDatasetFactories):
     # The graph.
 
     @property
-    def parents(self) -> tuple[Parent, ...]:
-        """The datasets that this one reads from."""
-        return self._parents
-
-    @property
-    def _parent(self) -> Parent:
-        (parent,) = self._parents
-        return parent
-
-    def with_parents(self, parents: Sequence[Parent]) -> IterDataset[T_co]:
-        """Return the same transformation with other parents."""
-        if all(new is old for new, old in zip(parents, self._parents, strict=True)):
-            return self
-        clone = copy.copy(self)
-        replace_parents(clone, self._parents, tuple(parents))
-        clone._follow_parents()
-        return clone
-
-    def _follow_parents(self) -> None:
-        """Compute what depends on the parents. Called for each new set of parents."""
-
-    @property
     def _period(self) -> int | None:
         """The number of elements after which an infinite dataset repeats; None if unknown."""
         return getattr(self._parents[0], "_period", None) if len(self._parents) == 1 else None
 
-    @property
-    def _default_seed(self) -> int | None:
-        return seeds.default_seed(self)
-
-    @property
-    def _element_spec(self) -> Any:
-        raise NotImplementedError(f"The element spec of {self} is not known without reading.")
-
-    def __str__(self) -> str:
-        return type(self).__name__
-
     if not TYPE_CHECKING:  # A type checker would accept any name as an attribute.
         __getitem__ = hints.NotThere(hints.NO_INDEX)
-
-    def __dir__(self) -> list[str]:
-        return hints.names_of(self)
 
     # Transformations.
 
@@ -278,9 +225,3 @@ class IterDataset(Shown, Generic[T_co], metaclass=_IterDatasetFactories):
     ) -> IterDataset[Any]:
         """Apply one transformation object, or a sequence of them."""
         return nodes.apply_transformations(self, transformations)  # type: ignore[no-any-return]
-
-    def pipe(
-        self, func: Callable[Concatenate[Self, P], R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        """Return `func(self, *args, **kwargs)`."""
-        return func(self, *args, **kwargs)

@@ -95,10 +95,9 @@ class WorkerLanesIterDataset(LanesIterDataset[T]):
 class WorkerLanesIterator(ShardedDatasetIterator[T]):
     """A position in each lane, and in their turns."""
 
-    def __init__(self, dataset: WorkerLanesIterDataset[T], context: run.RunContext) -> None:
-        super().__init__(dataset, context)
-        assert dataset.workers is not None
-        self._workers = dataset.workers
+    @property
+    def _workers(self) -> LaneWorkers:
+        return self._dataset.workers  # type: ignore[attr-defined,no-any-return]
 
     def start_prefetch(self) -> None:
         if self._closed:

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import abc
 import builtins
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
-    ClassVar,
-    Concatenate,
     Generic,
     Literal,
-    ParamSpec,
     Protocol,
-    Self,
-    TypeVar,
     overload,
 )
 
@@ -36,11 +30,9 @@ from wholegrain._core.types import (
     T,
     T_co,
 )
-from wholegrain._graph import hints, nodes, seeds
+from wholegrain._graph import hints, nodes
 from wholegrain._graph.chunks import read_bulk, read_singly
-from wholegrain._graph.parents import replace_parents
-from wholegrain._graph.stats import STATS
-from wholegrain._observe.shown import Shown
+from wholegrain._graph.dataset import Dataset, R
 from wholegrain.options import ReadOptions
 
 if TYPE_CHECKING:
@@ -50,11 +42,8 @@ if TYPE_CHECKING:
     from wholegrain.schedule import Schedule
     from wholegrain.sharding import ShardOptions
 
-R = TypeVar("R")
-
 _ENDLESS = 2**48
 """More elements than a run can read: part of an infinite dataset, such as every third element."""
-P = ParamSpec("P")
 
 
 class Source(Protocol[T_co]):
@@ -124,7 +113,7 @@ class _MapDatasetFactories(abc.ABCMeta):
 
 
 @hints.with_hints
-class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
+class MapDataset(Dataset["MapDataset[Any]"], Generic[T_co], metaclass=_MapDatasetFactories):
     """A dataset with random access: it returns any element by its index.
 
     `len(ds)` is the length of one epoch. Larger indices address later epochs, where a shuffle has
@@ -141,13 +130,6 @@ class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
         >>> ds[0]
         >>> list(ds)
     """
-
-    _stats = STATS  # Classes that were written for Grain call it.
-
-    _parents: tuple[MapDataset[Any], ...] = ()
-
-    _repeats_itself: ClassVar[bool] = True
-    """Whether it transforms an element in the same way in each epoch."""
 
     def __init__(self, parents: MapDataset[Any] | Sequence[MapDataset[Any]] = ()) -> None:
         self._parents = (parents,) if isinstance(parents, MapDataset) else tuple(parents)
@@ -204,28 +186,6 @@ class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
     # The graph.
 
     @property
-    def parents(self) -> tuple[MapDataset[Any], ...]:
-        """The datasets that this one reads from."""
-        return self._parents
-
-    @property
-    def _parent(self) -> MapDataset[Any]:
-        (parent,) = self._parents
-        return parent
-
-    def with_parents(self, parents: Sequence[MapDataset[Any]]) -> MapDataset[T_co]:
-        """Return the same transformation with other parents."""
-        if all(new is old for new, old in zip(parents, self._parents, strict=True)):
-            return self
-        clone = copy.copy(self)
-        replace_parents(clone, self._parents, tuple(parents))
-        clone._follow_parents()
-        return clone
-
-    def _follow_parents(self) -> None:
-        """Compute what depends on the parents. Called for each new set of parents."""
-
-    @property
     def chunk_hint(self) -> int:
         """The smallest chunk for which reading elements together is worth it."""
         return max((parent.chunk_hint for parent in self._parents), default=1)
@@ -248,20 +208,6 @@ class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
         if len(self._parents) == 1:
             return self._parents[0].source_index(index)
         return index
-
-    @property
-    def _default_seed(self) -> int | None:
-        return seeds.default_seed(self)
-
-    @property
-    def _element_spec(self) -> Any:
-        raise NotImplementedError(f"The element spec of {self} is not known without reading.")
-
-    def __str__(self) -> str:
-        return type(self).__name__
-
-    def __dir__(self) -> list[str]:
-        return hints.names_of(self)
 
     # Transformations.
 
@@ -430,9 +376,3 @@ class MapDataset(Shown, Generic[T_co], metaclass=_MapDatasetFactories):
     ) -> MapDataset[Any]:
         """Apply one transformation object, or a sequence of them."""
         return nodes.apply_transformations(self, transformations)  # type: ignore[no-any-return]
-
-    def pipe(
-        self, func: Callable[Concatenate[Self, P], R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        """Return `func(self, *args, **kwargs)`."""
-        return func(self, *args, **kwargs)

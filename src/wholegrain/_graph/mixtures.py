@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from wholegrain._core.whole_number import whole_count
-from wholegrain._graph import epochs
+from wholegrain._graph.dataset import upstream
 from wholegrain._graph.mix_options import changing_weights
 from wholegrain._graph.nodes.mix import MixedDatasetIterator, MixedIterDataset, MixedMapDataset
 from wholegrain._graph.steering import Settings, Steering
@@ -100,7 +100,7 @@ def _mixture_with(iterator: Any, weights: Any) -> Any:
 
 
 def _mixtures_of(iterator: Any) -> Iterator[Any]:
-    for stage in epochs.stages(iterator.opened_from):
+    for stage in upstream(iterator.opened_from):
         if isinstance(stage, (MixedIterDataset, MixedMapDataset)):
             yield stage
 
@@ -115,7 +115,7 @@ def _opened(
             for stage in path[:-1]:
                 _check_passes_on(stage.opened_from)
             return found, list(path[:-1])
-    workers = [one for one in epochs.stages(pipeline) if runs_ahead_of(one) == WORKERS]
+    workers = [one for one in upstream(pipeline) if runs_ahead_of(one) == WORKERS]
     inside = outline.label(workers[0]) if workers else "a stage that opens it by itself"
     raise ValueError(
         f"The mixture runs inside {inside}, where its weights cannot be changed from here. Mix"
@@ -181,7 +181,7 @@ def _index_in(mixture: MixedMapDataset[Any], iterator: Any) -> int:
     """Return the next index of a mixture that is read in order."""
     read: Any = mixture
     while not getattr(read, "is_bridge", False):
-        (read,) = [one for one in epochs.stages(iterator.opened_from) if read in one.parents][:1]
+        (read,) = [one for one in upstream(iterator.opened_from) if read in one.parents][:1]
         if not getattr(read, "is_bridge", False) and read.checkpoint.position != "parent":
             raise ValueError(
                 "How much of each component was read does not follow from the position after"

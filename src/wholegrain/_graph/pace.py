@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,17 +46,21 @@ class Pace:
         """Take a chunk of `count` elements from an iterator, and choose the size of the next."""
         began = time.perf_counter()
         elements = iterator.take(count)
+        self.note(iterator, elements, count, began)
+        return elements
+
+    def note(self, iterator: Any, elements: Sequence[Any], count: int, began: float) -> None:
+        """Choose the size of the next chunk, after one of `count` elements was asked for."""
         seconds = (time.perf_counter() - began) * self._share
         if seconds > CHUNK_S:
             self.count = max(1, int(len(elements) * CHUNK_S / seconds))
         elif elements and count < self._most and seconds < CHUNK_S / 4:
             if self._first is not None and self._may_be_reused(iterator, elements[-1]):
-                return elements
+                return
             if 4 * count * self._share * nbytes(elements[0]) > CHUNK_BYTES:
                 self._most = count
             else:
                 self.count = max(self.count, min(4 * count, self._most))
-        return elements
 
     def _may_be_reused(self, iterator: Any, element: Any) -> bool:
         """Return whether elements may share memory that the next one overwrites.

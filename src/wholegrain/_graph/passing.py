@@ -2,14 +2,11 @@
 
 from wholegrain._core.stack import Empty
 from wholegrain._core.types import T
-from wholegrain._graph.iterator import DatasetIterator, TransformIterator
+from wholegrain._graph.iterator import TransformIterator
 
 
 class PassingIterator(TransformIterator[T]):
     """Returns the parent's elements unchanged."""
-
-    def __init__(self, parent: DatasetIterator[T]) -> None:
-        super().__init__(parent)
 
     def __next__(self) -> T:
         return next(self.parent)  # type: ignore[no-any-return]

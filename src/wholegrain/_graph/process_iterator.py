@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.interruption import is_interruption
 from wholegrain._core.types import State, T
+from wholegrain._graph.dataset import upstream
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._read.shutdown import wait_if_exiting
 from wholegrain._state.validate import copy_state
@@ -173,10 +174,9 @@ def modules_of(dataset: Any) -> set[str]:
 
     The fork server must not import sources: the libraries of some formats start threads.
     """
-    found = {kind.__module__ for kind in type(dataset).__mro__}
-    ours = {name for name in found if name.startswith("wholegrain.")}
-    ours = {name for name in ours if not name.startswith("wholegrain.sources.")}
-    return ours.union(*map(modules_of, getattr(dataset, "parents", ())))
+    kinds = {kind for stage in upstream(dataset) for kind in type(stage).__mro__}
+    ours = {kind.__module__ for kind in kinds if kind.__module__.startswith("wholegrain.")}
+    return {name for name in ours if not name.startswith("wholegrain.sources.")}
 
 
 def pack_pipeline(factory: Callable[[int, int], Any], dataset: Any) -> Program:
@@ -200,14 +200,11 @@ def _first_unpicklable(dataset: Any) -> Any:
     """Return the first stage that cannot be pickled, parents first."""
     import cloudpickle  # type: ignore[import-untyped,unused-ignore]
 
-    for parent in getattr(dataset, "parents", ()):
-        culprit = _first_unpicklable(parent)
-        if culprit is not None:
-            return culprit
-    try:
-        cloudpickle.dumps(dataset)
-    except Exception as error:
-        if is_interruption(error):
-            raise
-        return dataset
+    for stage in reversed(upstream(dataset)):
+        try:
+            cloudpickle.dumps(stage)
+        except Exception as error:
+            if is_interruption(error):
+                raise
+            return stage
     return None

@@ -112,12 +112,21 @@ class Run(LastStage[T]):
         for element in self._ready: self.in_use = False; return element  # fmt: skip  # noqa: E701, E702
         count = self._taken
         try:
-            if self._takes_chunks and self._output.takes_back:
-                return self._next_of_chunk(count)
             if count >= self._limit:
                 self._settle()
-            element = self._output.__next__()
-            self._taken, self.in_use = count + 1, False
+            if not self._takes_chunks or not self._output.takes_back:
+                element = self._output.__next__()
+                self._taken, self.in_use = count + 1, False
+                return element
+            size, began = self._pace.count, time.perf_counter()
+            elements = self._output.take(size)
+            self._pace.note(self._output, elements, size, began)
+            ready = iter(elements)
+            element = next(ready)
+            self._taken, self._ready = count + len(elements), ready
+            if self._closed:  # By another thread, which could not know of this chunk.
+                self._retract()
+            self.in_use = False
             return element
         except StopIteration:
             if self._closed:
@@ -142,21 +151,6 @@ class Run(LastStage[T]):
             keep_user_frames(error)
             # On one line, because the error will not be raised again after this anchor.
             self._anchor, self._limit, self.in_use = anchor, limit, False; raise  # fmt: skip  # noqa: E702
-
-    def _next_of_chunk(self, count: int) -> T:
-        """Take the next chunk, and return its first element."""
-        if count >= self._limit:
-            self._settle()
-        elements = self._pace.take(self._output, self._pace.count)
-        if not elements:
-            raise StopIteration
-        ready = iter(elements)
-        element = next(ready)
-        self._taken, self._ready = count + len(elements), ready
-        if self._closed:  # By another thread, which could not know of this chunk.
-            self._retract()
-        self.in_use = False
-        return element
 
     def _settle(self) -> None:
         """Take the next anchor, or replace torn stages."""

@@ -84,8 +84,8 @@ class SpanReadIterator(PrefetchDatasetIterator[T]):
             return reading(self._dataset, None)(start, start + 1)
         return super()._read_chunk(start)
 
-    def _next_chunk(self) -> None:
-        super()._next_chunk()
+    def _hold(self, start: int, chunk: Sequence[T | None]) -> None:
+        super()._hold(start, chunk)
         self.has_missed = self.has_missed or self._sparse is not None
 
     def _new_reader(self, start: int) -> Any:

@@ -173,7 +173,7 @@ class DataLoaderIterator:
         loader = self._data_loader
         if not isinstance(state, dict):
             raise WrongStateError(
-                f"A state is the JSON of a dict, but got that of {shortened(state)}."
+                f"A state has to be the JSON of a dict, but it is that of {shortened(state)}."
             )
         self._check_kind(state)
         if loader.has_flat_map:

@@ -264,34 +264,15 @@ class DataIterDataset(OneParentIterNode[Any]):
 
     def open(self) -> DatasetIterator[Any]:
         parent = self._parent.__iter__()
-        return _BareIterator(parent) if self._bare else _DataIterator(parent)
+        return PassingIterator(parent) if self._bare else _DataIterator(parent)
 
 
-class _BareIterator(PassingIterator[Any]):
-    def next_into(self, empty: Empty) -> Any:
-        """Return the next element in memory that `empty` gives, where it can."""
-        next_into = getattr(self.parent, "next_into", None)
-        return next(self.parent) if next_into is None else next_into(empty)
-
-
-class _DataIterator(TransformIterator[Any]):
+class _DataIterator(PassingIterator[Any]):
     def __next__(self) -> Any:
         return next(self.parent).data
 
     def next_into(self, empty: Empty) -> Any:
-        """Return the next element, in memory from `empty` if the parent supports that."""
-        next_into = getattr(self.parent, "next_into", None)
-        return (next(self.parent) if next_into is None else next_into(empty)).data
+        return super().next_into(empty).data
 
     def take(self, count: int) -> list[Any]:
         return [record.data for record in self.parent.take(count)]
-
-    @property
-    def takes_back(self) -> bool:
-        return self.parent.takes_back
-
-    def put_back(self, count: int) -> None:
-        self.parent.put_back(count)
-
-    def pass_over(self, count: int) -> None:
-        self.parent.pass_over(count)

@@ -36,11 +36,13 @@ class SelfTimer(threading.local):
         depth: How many nested calls are in progress.
         deep: Whether to measure the thread's CPU time and run-queue time too, which costs some
             microseconds per call.
+        notes: Where the clocks in a sampled read write; None outside of such reads.
     """
 
     inner = 0.0
     depth = 0
     deep = False
+    notes: Any = None
 
     def __init__(self) -> None:
         self.thread = ThreadTimes()

@@ -12,10 +12,10 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 def available_cpus() -> int:
     """Return how many CPUs this process may use; at least one."""
-    count = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        with contextlib.suppress(OSError):
-            count = len(os.sched_getaffinity(0))
+    try:
+        count = len(os.sched_getaffinity(0))
+    except (AttributeError, OSError):  # Not on every system.
+        count = os.cpu_count() or 1
     return max(1, min(count, _cpu_quota(_CGROUP)))
 
 

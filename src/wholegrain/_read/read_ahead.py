@@ -127,9 +127,29 @@ class ReadAhead(Generic[T]):
 
     def next_chunk(self) -> tuple[int, Sequence[T]]:
         """Return the position after the next chunk, and the chunk."""
-        queue = self._queue
-        if self._quick and not queue.tickets:
+        own, queue = self._own, self._queue
+        if not self._quick or queue.tickets:
+            return self._next_of_threads()
+        if not self.unwatched:
             return self._read_here()
+        # With the wall clock alone: the other clocks cost as much as some reads.
+        start, stop, into = self._next_read()
+        began = time.perf_counter()
+        try:
+            chunk = own.read_unwatched(start, stop, *into)
+        except BaseException:
+            self._note_interrupted()
+            raise
+        self.unseen_until = ended = time.perf_counter()
+        self.unseen_seconds += ended - began
+        self.unseen_elements += stop - start
+        self.unwatched = own.stays_unwatched(began, ended)
+        queue.pass_over(stop)
+        return stop, chunk
+
+    def _next_of_threads(self) -> tuple[int, Sequence[T]]:
+        """Return the next chunk that a thread reads, unless there are none left to do so."""
+        queue = self._queue
         with self._threads.lock:
             if not queue.has_ready_chunk:
                 self._wait()
@@ -199,25 +219,31 @@ class ReadAhead(Generic[T]):
         """End the threads, without waiting for those in the middle of a read."""
         self._threads.close()
 
-    def _read_here(self) -> tuple[int, Sequence[T]]:
+    def _next_read(self) -> tuple[int, int, tuple[Any, ...]]:
+        """Return where the consumer's next read begins and ends, and where to put the element."""
         own, queue = self._own, self._queue
-        careful = is_careful()
-        alone = careful or (self.empty is not None and own.has_large)
-        start, size = queue.next_start, 1 if alone else own.size
-        stop = min(start + size, queue.stop)
+        alone = is_careful() or (self.empty is not None and own.has_large)
+        start = queue.next_start
+        stop = min(start + (1 if alone else own.size), queue.stop)
         into = (self.empty,) if self.empty is not None and stop - start == 1 else ()
+        return start, stop, into
+
+    def _note_interrupted(self) -> None:
+        """Prepare for another interruption of the consumer at the same element.
+
+        The elements before it should be returned first.
+        """
+        self._own.size, self.unwatched = 1, False
+
+    def _read_here(self) -> tuple[int, Sequence[T]]:
+        own, queue, careful = self._own, self._queue, is_careful()
+        start, stop, into = self._next_read()
         try:
-            if self.unwatched:
-                chunk = self._read_unwatched(start, stop, *into)
-                queue.pass_over(stop)
-                return stop, chunk
             # This costs as much as some reads, so use it only if threads may soon take over.
-            exact = self._handover.is_likely or not own.count
+            exact = self._threads.most > 0 and (self._handover.is_likely or not own.count)
             chunk, cost = timed(own.read, start, stop, *into, exact=exact)
         except BaseException:
-            # The consumer was interrupted. If that happens again at the same element, the elements
-            # before it should be returned first.
-            own.size, self.unwatched = 1, False
+            self._note_interrupted()
             raise
         queue.pass_over(stop)
         is_first = not own.count
@@ -227,18 +253,8 @@ class ReadAhead(Generic[T]):
             if rate is not None:
                 self._hand_over(cost, chunk, rate)
         if self._quick and not self._handover.is_likely:
-            self.unwatched = own.may_go_unwatched(cost, size)
+            self.unwatched = own.may_go_unwatched(cost, cost.count)
         return stop, chunk
-
-    def _read_unwatched(self, start: int, stop: int, *into: Any) -> Sequence[Any]:
-        """Read a chunk with the wall clock alone: the other clocks cost as much as some reads."""
-        began = time.perf_counter()
-        chunk = self._own.read_unwatched(start, stop, *into)
-        self.unseen_until = ended = time.perf_counter()
-        self.unseen_seconds += ended - began
-        self.unseen_elements += stop - start
-        self.unwatched = self._own.stays_unwatched(began, ended)
-        return chunk
 
     def _hand_over(self, cost: Cost, chunk: Sequence[Any], rate: float) -> None:
         """Let threads read from now on. `rate` is the consumer's rate, or 0 if unknown."""

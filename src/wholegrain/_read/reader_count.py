@@ -54,11 +54,12 @@ class ReaderCount:
 
     Attributes:
         waiting: Whether reads are known to wait, so that all threads are useful.
+        most_computing: The largest number of threads for reads that compute.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._most_computing = min(most, machine.available_cpus())
+        self.most_computing = min(most, machine.available_cpus())
         self._windows_to_probe = 1
         self.begin(waiting=False)
 
@@ -131,9 +132,9 @@ class ReaderCount:
             # Reads seem to wait for a source, but they may be waiting for the GIL.
             self.waiting = True
             return self._try(self._most, rate)
-        if self._settled or self.wanted >= self._most_computing:
+        if self._settled or self.wanted >= self.most_computing:
             return "here" if rate < _WORTH * self._rate_here else "quick"
-        return self._try(min(2 * self.wanted, self._most_computing), rate)
+        return self._try(min(2 * self.wanted, self.most_computing), rate)
 
     def _try(self, count: int, rate: float) -> str:
         """Use more threads until the next decision."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._read import machine
 from wholegrain._shards.files import sync_folder, temporary_name, write_whole
 from wholegrain._shards.writing import arrow, finish, open_writer
 from wholegrain._state.fingerprint import fingerprint
@@ -150,7 +151,7 @@ def _worker_count(asked: int | None, backend: Any, tasks: int) -> int:
     if asked is not None:
         return min(asked, tasks)
     most: int | None = getattr(backend, "max_workers", lambda: None)()
-    return min(most or os.cpu_count() or 1, tasks)
+    return min(most or machine.available_cpus(), tasks)
 
 
 def _write_ranges(

@@ -16,6 +16,7 @@ from wholegrain._cli.errors import one_line, with_place
 from wholegrain._cli.pipelines import describe, load_pipeline
 from wholegrain._core.difference import difference
 from wholegrain._graph import epochs
+from wholegrain._graph.dataset import upstream
 from wholegrain.testing import check_resume
 
 _GOOD, _WARNING, _FAILED = "ok", "warning", "failed"
@@ -96,7 +97,7 @@ def _findings(pipeline: Any, arguments: argparse.Namespace) -> Iterator[Finding]
 
 
 def _check_pickling(dataset: Any) -> Finding:
-    for stage in captures.stages_of(dataset):
+    for stage in reversed(upstream(dataset)):
         try:
             packed = cloudpickle.dumps(stage)
         except Exception as error:

@@ -11,6 +11,7 @@ import cloudpickle  # type: ignore[import-untyped]
 
 from wholegrain._cli.pipelines import is_pipeline
 from wholegrain._core.names import kind_of
+from wholegrain._graph.dataset import upstream
 
 HEAVY_BYTES = 1_000_000
 
@@ -24,17 +25,10 @@ class Capture(NamedTuple):
     nbytes: int
 
 
-def stages_of(dataset: Any) -> Iterator[Any]:
-    """Yield a dataset and everything upstream of it, parents first."""
-    for parent in getattr(dataset, "parents", ()):
-        yield from stages_of(parent)
-    yield dataset
-
-
 def heavy_captures(dataset: Any) -> list[Capture]:
     """Return the large objects that functions of a pipeline capture, largest first."""
     found: dict[int, Capture] = {}
-    for stage in stages_of(dataset):
+    for stage in reversed(upstream(dataset)):
         for value in vars(stage).values():
             for name, captured in _captured(value, depth=3):
                 size = _nbytes(captured)

@@ -15,6 +15,7 @@ from wholegrain._core.stack import Empty, GrowingBatch, has_large_arrays, stack
 from wholegrain._core.types import Indices, State, T
 from wholegrain._core.whole_number import whole_number
 from wholegrain._graph.chunks import for_each, raise_failure, read_singly
+from wholegrain._graph.dataset import Dataset
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator
 from wholegrain._graph.kinds import OneParentIterNode, OneParentMapNode
 from wholegrain._graph.map_dataset import MapDataset
@@ -40,7 +41,32 @@ def check_batch_size(batch_size: Any) -> int:
     return size
 
 
-class BatchMapDataset(OneParentMapNode[T]):
+class _Batches(Dataset[Any]):
+    """What both kinds of batches say of themselves."""
+
+    makes_batches = True
+    _batch_size: int
+    _drop_remainder: bool
+    _batch_fn: BatchFn | None
+
+    @property
+    def _element_spec(self) -> Any:
+        return _batch_spec(
+            self._parent._element_spec, self._batch_size, self._drop_remainder, self._batch_fn
+        )
+
+    def _label(self) -> str:
+        return f"batch({self._batch_size})"
+
+    def _size_from(self, size: float) -> float:
+        return size * self._batch_size if self._batch_fn is None else 0.0
+
+    def __str__(self) -> str:
+        settings = f"batch_size={self._batch_size}, drop_remainder={self._drop_remainder}"
+        return f"{type(self).__name__}({settings})"
+
+
+class BatchMapDataset(_Batches, OneParentMapNode[T]):
     """Consecutive elements of an epoch stacked together, by index."""
 
     checkpoint = CheckpointSpec(fixed=("batch_size", "drop_remainder"), free=("batch_fn",))
@@ -173,27 +199,8 @@ class BatchMapDataset(OneParentMapNode[T]):
         epoch, position = divmod(index, self._length)
         return self.parent.source_index(epoch * self._parent_length + position * self._batch_size)
 
-    @property
-    def _element_spec(self) -> Any:
-        return _batch_spec(
-            self.parent._element_spec, self._batch_size, self._drop_remainder, self._batch_fn
-        )
 
-    makes_batches = True
-
-    def _label(self) -> str:
-        return f"batch({self._batch_size})"
-
-    def _size_from(self, size: float) -> float:
-        return size * self._batch_size if self._batch_fn is None else 0.0
-
-    def __str__(self) -> str:
-        return (
-            f"BatchMapDataset(batch_size={self._batch_size}, drop_remainder={self._drop_remainder})"
-        )
-
-
-class BatchIterDataset(OneParentIterNode[T]):
+class BatchIterDataset(_Batches, OneParentIterNode[T]):
     """Consecutive elements stacked together, in order."""
 
     checkpoint = CheckpointSpec(
@@ -215,26 +222,6 @@ class BatchIterDataset(OneParentIterNode[T]):
     def open(self) -> DatasetIterator[T]:
         return BatchDatasetIterator(
             self._parent.__iter__(), self._batch_size, self._drop_remainder, self._batch_fn
-        )
-
-    @property
-    def _element_spec(self) -> Any:
-        return _batch_spec(
-            self._parent._element_spec, self._batch_size, self._drop_remainder, self._batch_fn
-        )
-
-    makes_batches = True
-
-    def _label(self) -> str:
-        return f"batch({self._batch_size})"
-
-    def _size_from(self, size: float) -> float:
-        return size * self._batch_size if self._batch_fn is None else 0.0
-
-    def __str__(self) -> str:
-        return (
-            f"BatchIterDataset(batch_size={self._batch_size},"
-            f" drop_remainder={self._drop_remainder})"
         )
 
 

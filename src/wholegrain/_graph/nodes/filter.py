@@ -76,6 +76,7 @@ class FilterDatasetIterator(FunctionIterator[T]):
         self._elements: Sequence[Any] = ()
         self._verdicts: Sequence[Any] = ()
         self._given: Sequence[Any] = ()  # The verdicts up to the last element of the last `take`.
+        self._ends: list[int] = []  # `_ends` of them, once something is put back.
         self._back = 0  # How many elements of that `take` were put back.
 
     @property
@@ -118,7 +119,7 @@ class FilterDatasetIterator(FunctionIterator[T]):
                     end = _ends(verdicts)[count]
                 while not verdicts[end - 1]:
                     end -= 1
-                self._given = verdicts[:end]
+                self._given, self._ends = verdicts[:end], []
                 self._move_on(end, len(kept))
                 return kept
             if stop < len(verdicts):
@@ -158,11 +159,13 @@ class FilterDatasetIterator(FunctionIterator[T]):
 
     def _looked_at(self) -> int:
         """Return the parent's offset in the chunk of the last `take`."""
-        return _ends(self._given)[-1 - self._back]
+        if not self._ends:
+            self._ends = _ends(self._given)
+        return self._ends[-1 - self._back]
 
     def forget_read(self) -> None:
         self._elements = self._verdicts = ()
-        self._given, self._back = (), 0
+        self._given, self._ends, self._back = (), [], 0
 
     def _judge(self, verdicts: list[Any], elements: list[Any]) -> None:
         # `truth` may fail too: that of an array does.

@@ -126,15 +126,12 @@ class PrefetchDatasetIterator(StageIterator[T]):
         self, dataset: MapDataset[T], read_options: ReadOptions, allow_nones: bool
     ) -> None:
         super().__init__()
-        context = run.current()
+        self._context = context = run.current()
         self._dataset = tracked(dataset, context.observed)
-        self._lanes_here = context.lanes_here
         self._read_options = read_options
-        self._shared = context.shared_readers
         self._allow_nones = allow_nones
         self._length = len(dataset)
         self._watch = DropWatch(self, context.options)
-        self._worker_count = context.worker_count
         self._closed = False
         self._reader: ReadAhead[T] | None = None
         self._stand_at(0)
@@ -142,7 +139,6 @@ class PrefetchDatasetIterator(StageIterator[T]):
     def _stand_at(self, index: int) -> None:
         self._elements: Sequence[T] = ()
         self._cursor = 0
-        self._base = index  # The index of the first element of the chunk.
         self._end = index  # The index after the last element of the chunk.
         self._sparse: SparseChunk | None = None  # The chunk, if elements of it are missing.
         self._failed: FailedChunk | None = None  # A chunk with Failures, until it is used up.
@@ -151,20 +147,33 @@ class PrefetchDatasetIterator(StageIterator[T]):
 
     def __next__(self) -> T:
         cursor = self._cursor
-        while cursor >= len(self._elements):
-            self._next_chunk()
-            cursor = 0
-        self._cursor = cursor + 1
-        return self._elements[cursor]
+        if cursor < len(self._elements):
+            self._cursor = cursor + 1
+            return self._elements[cursor]
+        for element in self.take(1):
+            return element
+        raise StopIteration
 
     def take(self, count: int) -> list[T]:
-        cursor = self._cursor
-        while cursor >= len(self._elements):
-            try:
-                self._next_chunk()
-            except StopIteration:
+        while self._cursor >= len(self._elements):  # A chunk may turn out to be empty.
+            if self._closed:
+                raise closed_error()
+            start = self._end
+            self._elements, self._cursor, self._sparse = (), 0, None
+            if self._failed is not None:
+                if self._go_on(self._failed, start):
+                    continue
+                self._failed = None
+            if start >= self._length:
+                self.catch_up()
                 return []
-            cursor = 0
+            chunk = self._read_chunk(start)
+            if type(chunk) is PartlyFailed:
+                self._failed = FailedChunk(chunk, start)
+                self._go_on(self._failed, start)
+            else:
+                self._hold(start, chunk)
+        cursor = self._cursor
         elements = self._elements[cursor : cursor + count]
         self._cursor = cursor + len(elements)
         return elements  # type: ignore[return-value]
@@ -187,26 +196,6 @@ class PrefetchDatasetIterator(StageIterator[T]):
     def reads_ahead(self) -> bool:
         options = plain_read_options(self._read_options)
         return bool(options.num_threads and options.prefetch_buffer_size)
-
-    def _next_chunk(self) -> None:
-        """Move to the next chunk, which may turn out to be empty."""
-        if self._closed:
-            raise closed_error()
-        start = self._end
-        self._elements, self._cursor, self._base, self._sparse = (), 0, start, None
-        if self._failed is not None:
-            if self._go_on(self._failed, start):
-                return
-            self._failed = None
-        if start >= self._length:
-            self.catch_up()
-            raise StopIteration
-        chunk = self._read_chunk(start)
-        if type(chunk) is PartlyFailed:
-            self._failed = FailedChunk(chunk, start)
-            self._go_on(self._failed, start)
-        else:
-            self._hold(start, chunk)
 
     def _read_chunk(self, start: int) -> Sequence[T | None]:
         """Read the next chunk, or take one that threads have read ahead."""
@@ -240,7 +229,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
         if stop > offset:
             self._hold(start, list(chunk[offset:stop]))
         else:
-            self._base = self._end = start + 1
+            self._end = start + 1
             self._raise(chunk[offset], start)
         return True
 
@@ -287,32 +276,33 @@ class PrefetchDatasetIterator(StageIterator[T]):
 
     def _hold(self, start: int, chunk: Sequence[T | None]) -> None:
         """Make a chunk, without its missing elements, the current one."""
-        self._base, self._end = start, start + len(chunk)
+        self._end = start + len(chunk)
         if self._allow_nones:
             self._elements = chunk  # type: ignore[assignment]
             return
         kept = [element for element in chunk if element is not None]
-        if len(kept) == len(chunk):
-            self._watch.see_kept(len(chunk))
+        watch = self._watch
+        if len(chunk) < watch.left_in_window:
+            watch.see(len(chunk), len(chunk) - len(kept))
+        elif len(kept) == len(chunk) and not watch.raises:
+            watch.see_kept(len(chunk))
         else:
-            if len(chunk) < self._watch.left_in_window:
-                self._watch.see(len(chunk), len(chunk) - len(kept))
-            else:
-                chunk = self._watched(chunk)
-                kept = [element for element in chunk if element is not None]
+            chunk = self._watched(chunk, start)
+            kept = [element for element in chunk if element is not None]
+        if len(kept) < len(chunk):
             self._sparse = SparseChunk(chunk, start)
             chunk = kept
         self._elements = chunk  # type: ignore[assignment]
 
-    def _watched(self, chunk: Sequence[T | None]) -> Sequence[T | None]:
+    def _watched(self, chunk: Sequence[T | None], start: int) -> Sequence[T | None]:
         """Return the part of a chunk before the element at which too many were dropped."""
         error, count = self._watch.see_each(chunk)
         if error is None:
             return chunk
         if self._failed is None:
-            self._failed = FailedChunk(PartlyFailed(chunk), self._base)
+            self._failed = FailedChunk(PartlyFailed(chunk), start)
         # Record the error at the position of the last element that was counted.
-        self._end = self._base + count - 1
+        self._end = start + count - 1
         self._failed.chunk[self._end - self._failed.base] = Failure(error.with_traceback(None))
         return chunk[: count - 1]
 
@@ -321,14 +311,15 @@ class PrefetchDatasetIterator(StageIterator[T]):
     @property
     def buffer_bytes(self) -> int:
         """How much memory elements may take that are read ahead."""
-        count = self._worker_count
+        count = self._context.worker_count
         whole = _BUFFER_BYTES if count == 1 else _BUFFER_BYTES_OF_WORKERS // count
-        return whole if self._shared is None else whole // self._shared.parts
+        shared = self._context.shared_readers
+        return whole if shared is None else whole // shared.parts
 
     def _new_reader(self, start: int) -> ReadAhead[T]:
-        ways = [reading(self._dataset, observed) for observed in (self.observed, None)]
-        read, read_plainly = [events.traced_reads(way, self._dataset.__str__) for way in ways]
-        options, count = self._limits(), self._worker_count
+        read, read_plainly = [reading(self._dataset, way) for way in (self.observed, None)]
+        options, count = self._limits(), self._context.worker_count
+        shared = self._context.shared_readers
         reader: ReadAhead[T] = ReadAhead(
             read,
             start,
@@ -341,9 +332,9 @@ class PrefetchDatasetIterator(StageIterator[T]):
             is_crowded=count > 1 and 2 * count > machine.available_cpus(),
             read_unwatched=read_plainly,
             chunk_hint=min(self._dataset.chunk_hint, _LARGEST_HINT),
-            shared_threads=None if self._shared is None else self._shared.threads,
+            shared_threads=None if shared is None else shared.threads,
         )
-        reader.take_turns(self._lanes_here)
+        reader.take_turns(self._context.lanes_here)
         for parameter in tuned_read_options(self._read_options).values():
             parameter.follow(self._follow_limits)
         # The reader's threads must not keep this iterator alive, nor outlive it.
@@ -351,9 +342,10 @@ class PrefetchDatasetIterator(StageIterator[T]):
         return reader
 
     def _limits(self) -> ReadOptions:
-        parts = 1 if self._shared is None else self._shared.parts
+        shared = self._context.shared_readers
+        parts = 1 if shared is None else shared.parts
         options = _with_smaller_buffer(plain_read_options(self._read_options), parts)
-        return _shared(options, self._lanes_here)
+        return _shared(options, self._context.lanes_here)
 
     def _follow_limits(self) -> None:
         """Pass changed parameters on to the reader."""
@@ -405,7 +397,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
 
     def _next_index(self) -> int:
         if self._sparse is None:
-            return self._base + self._cursor
+            return self._end - len(self._elements) + self._cursor
         return self._sparse.next_index(self._cursor)
 
     def get_state(self) -> State:
