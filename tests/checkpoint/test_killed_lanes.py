@@ -73,7 +73,8 @@ def test_hosts_that_are_killed_go_on_with_the_same_global_batches_elsewhere(
 ) -> None:
     choose = random.Random(number)
     seed, remainder = choose.randrange(10**6), choose.choice(["drop", "pad"])
-    job, expected = Job(seed, remainder, 1, 0), []
+    job = Job(seed, remainder, 1, 0)
+    expected: list[Any] = []
     while len(expected) < 2:  # A pipeline with steps to be killed in.
         seed += 1
         job = job._replace(seed=seed)
