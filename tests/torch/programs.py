@@ -42,7 +42,7 @@ def in_processes(name: str, world: int, folder: Path, *arguments: str) -> list[A
             )
         )
     try:
-        printed = [process.communicate(timeout=240)[0] for process in processes]
+        printed = [process.communicate(timeout=900)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()
@@ -138,7 +138,10 @@ def accelerated(folder: Path) -> None:
 
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
 
-    def train(name: str, resume: int | None = None) -> list[Any]:
+    def train(
+        name: str, resume: str = "", saves: str = "", most: int = -1, stop: int = -1
+    ) -> list[Any]:
+        """Train two epochs of at most `most` batches, or until some have been seen."""
         accelerator.free_memory()
         torch.manual_seed(0)
         model: Any = torch.nn.Linear(1, 1)
@@ -146,26 +149,38 @@ def accelerated(folder: Path) -> None:
         loader = in_lanes() if name == "lanes" else sharded(filtered=name == "filtered")
         model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
         seen: list[Any] = []
-        if resume is not None:
-            accelerator.load_state(str(folder / f"{name}{resume}"))
+        if resume:
+            accelerator.load_state(str(folder / resume))
+        taken = loader.state_dict()["batch"]
         for epoch in range(loader.epoch, 2):
             loader.set_epoch(epoch)
-            for batch in loader:
+            for batch in loader if taken != most else ():
                 with accelerator.accumulate(model):
                     loss = model(batch["x"].float()[:, None]).square().mean()
                     accelerator.backward(loss)
                     optimizer.step()
                     optimizer.zero_grad()
                 seen.append([epoch, batch["number"].tolist(), accelerator.sync_gradients])
-                if resume is None:
-                    accelerator.save_state(str(folder / f"{name}{len(seen)}"))
+                taken += 1
+                if saves:
+                    accelerator.save_state(str(folder / f"{saves}{len(seen)}"))
                     accelerator.wait_for_everyone()
+                if len(seen) == stop:
+                    return seen
+                if taken == most:
+                    break
+            taken = 0
         return seen
 
     found: dict[str, Any] = {}
     for name in ("plain", "filtered", "lanes"):
-        whole = train(name)
-        found[name] = [whole, {n: train(name, n) for n in range(1, len(whole), 2)}]
+        whole = train(name, saves=name)
+        resumed = {n: train(name, f"{name}{n}") for n in range(1, len(whole), 2)}
+        twice = train(name, saves="first", stop=3)
+        twice += train(name, "first3", saves="second", stop=2) + train(name, "second2")
+        early = train(name, saves="early", most=2)
+        left = {n: train(name, f"early{n}", most=2) for n in (1, 2, 3)}
+        found[name] = [whole, resumed, twice, early, left]
     write(folder, found)
     accelerator.end_training()
 
