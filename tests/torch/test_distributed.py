@@ -126,6 +126,40 @@ def test_an_elastic_iterator_restores_on_another_number_of_ranks(
         assert [sorted(step(iterators)) for _ in range(2)] == [sorted(e) for e in expected[2:]]
 
 
+@pytest.mark.parametrize("endless", [False, True])
+def test_ranks_whose_lanes_were_not_saved_read_up_to_the_same_step(
+    endless: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def made(rank: int, world: int) -> Any:
+        _be(monkeypatch, rank, world)
+        ds = wg.MapDataset.range(64).shuffle(seed=1).filter(lambda x: x % 3 != 0)
+        ds = ds.repeat() if endless else ds
+        steps: Any = None if endless else "count"
+        return wholegrain.torch.loader(
+            wg.experimental.ElasticIterator(ds, 8, ShardByRank(), lanes=4, steps=steps)
+        )
+
+    def steps(loader: Any) -> list[Any]:
+        return [batch.tolist() for _, batch in zip(range(4), loader, strict=False)]
+
+    first = made(0, 2)
+    batches = iter(first)
+    next(batches)
+    next(batches)
+    state = first.state_dict()
+    whole = [steps(made(rank, 2)) for rank in (0, 1)]
+    assert len(whole[0]) == 4
+    for rank, missing in ((0, False), (1, True)):
+        caplog.clear()
+        other = made(rank, 2)
+        other.load_state_dict(state)
+        assert steps(other)[:2] == whole[rank][2:4]
+        assert ("reads 2 batches again" in caplog.text) == missing
+    alone = made(0, 1)  # The step is the same for any number of ranks.
+    alone.load_state_dict(state)
+    assert steps(alone)[:2] == [a + b for a, b in zip(whole[0][2:], whole[1][2:], strict=True)]
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
     """What two ranks read before and after they saved, and the folder with the checkpoint."""
