@@ -20,7 +20,7 @@ from harness.report import as_json, judgements, show
 from harness.rounds import CompetitorFailed, Process, Result, Settings, described, run
 
 HERE = Path(__file__).parent
-ALONE = ("cliffs", "flat", "ray", "report_cost")  # Measure in a way of their own.
+ALONE = ("cliffs", "flat", "lanes", "ray", "report_cost")  # Measure in a way of their own.
 ALL = sorted(file.stem for file in HERE.glob("*.py") if file.stem != "run")
 
 

@@ -4,10 +4,14 @@ import itertools
 import os
 from typing import Any
 
+import numpy as np
 import pytest
 
 import wholegrain as wg
+from tests.checkpoint.lane_pipelines import LANES, random_pipeline
 from tests.ray.pipelines import PIPELINES, run
+from wholegrain._core import tree
+from wholegrain.checkpoint import merge_states
 from wholegrain.ray import RayBackend
 from wholegrain.testing import check_backend
 from wholegrain.testing.checks import assert_equal
@@ -115,26 +119,41 @@ def test_lanes_are_the_same_on_actors_and_here(name: str) -> None:
         assert_equal(expected[half:], list(it), "restored with other workers")
 
 
-def test_an_elastic_iterator_gives_the_same_global_batches_from_actors() -> None:
-    def batches(hosts: int, backend: Any) -> list[list[int]]:
-        ds = wg.MapDataset.range(200).shuffle(seed=3).filter(lambda n: n % 3 != 0)
-        options = None
-        if backend is not None:
-            options = wg.MultiprocessingOptions(num_workers=1, backend=backend)
-        its = [
+def test_hosts_with_actors_and_hosts_without_go_on_with_the_same_global_batches() -> None:
+    ds = random_pipeline(80)  # With a filter, a mixture, random maps, a window shuffle and packing.
+
+    def opened(hosts: int, backend: Any) -> list[Any]:
+        options = wg.MultiprocessingOptions(num_workers=1, backend=backend)
+        return [
             wg.experimental.ElasticIterator(
                 ds,
-                8,
+                2 * LANES,
                 wg.sharding.ShardOptions(host, hosts),
-                lanes=4,
-                steps=10,
-                multiprocessing_options=options,
+                lanes=LANES,
+                steps="count",
+                remainder="pad",
+                multiprocessing_options=None if backend is None else options,
             )
             for host in range(hosts)
         ]
-        found = [[int(x) for it in its for x in next(it)] for _ in range(10)]
+
+    def steps(its: list[Any], most: int | None) -> list[Any]:
+        by_host = [list(itertools.islice(it, most)) for it in its]
+        return [tree.zip_leaves(np.concatenate, parts) for parts in zip(*by_host, strict=True)]
+
+    expected = steps(opened(1, None), None)
+    assert len(expected) > 4
+    its = opened(2, RayBackend(num_cpus=0.1))
+    found: list[Any] = []
+    for hosts, backend in ((4, None), (1, RayBackend(num_cpus=0.1)), (2, "fork")):
+        found += steps(its, 1)
+        state = merge_states([it.get_state() for it in its])
         for it in its:
             it.close()
-        return found
-
-    assert batches(2, RayBackend(num_cpus=0.1)) == batches(1, None)
+        its = opened(hosts, backend)
+        for it in its:
+            it.set_state(state)
+    found += steps(its, None)
+    for it in its:
+        it.close()
+    assert_equal(expected, found, "global batches")

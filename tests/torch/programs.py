@@ -1,5 +1,7 @@
 """Programs of several ranks, which the tests start as `python -m tests.torch.programs name`."""
 
+import functools
+import itertools
 import json
 import os
 import socket
@@ -40,7 +42,7 @@ def in_processes(name: str, world: int, folder: Path, *arguments: str) -> list[A
             )
         )
     try:
-        printed = [process.communicate(timeout=240)[0] for process in processes]
+        printed = [process.communicate(timeout=900)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()
@@ -66,6 +68,19 @@ def sharded(count: int = 40, *, filtered: bool = False) -> Any:
     return wholegrain.torch.loader(stream.map(record).batch(4))
 
 
+def in_lanes() -> Any:
+    """Return a loader of this rank's lanes, with filtered data."""
+    import wholegrain as wg
+    import wholegrain.torch
+
+    ds = wg.MapDataset.range(50).seed(5).shuffle().filter(lambda number: number % 5 != 0)
+    return wholegrain.torch.loader(
+        wg.experimental.ElasticIterator(
+            ds.map(record), 8, wholegrain.torch.ShardByRank(), lanes=4, steps="count"
+        )
+    )
+
+
 def write(folder: Path, seen: Any) -> None:
     (folder / f"seen_{os.environ['RANK']}.json").write_text(json.dumps(seen))
 
@@ -88,9 +103,9 @@ def lightning_ddp(folder: Path) -> None:
         def configure_optimizers(self) -> Any:
             return torch.optim.SGD(self.parameters(), lr=1e-4)
 
-    def fit(resume: int | None) -> list[Any]:
+    def fit(make: Any, resume: int | None = None) -> list[Any]:
         saver = lightning.pytorch.callbacks.ModelCheckpoint(
-            dirpath=folder, filename="{step}", every_n_train_steps=1, save_top_k=-1
+            dirpath=folder / make.__name__, filename="{step}", every_n_train_steps=1, save_top_k=-1
         )
         trainer = lightning.Trainer(
             max_epochs=2,
@@ -102,12 +117,18 @@ def lightning_ddp(folder: Path) -> None:
             enable_model_summary=False,
             callbacks=[saver],
         )
-        path = None if resume is None else str(folder / f"step={resume}.ckpt")
+        path = None if resume is None else str(folder / make.__name__ / f"step={resume}.ckpt")
         model = Model()
-        trainer.fit(model, sharded(filtered=True), ckpt_path=path)
+        trainer.fit(model, make(), ckpt_path=path)
         return model.seen
 
-    write(folder, {"whole": fit(None), "resumed": fit(5)})
+    steps = {"sharded": (5,), "in_lanes": (2, 4, 6)}
+    makers = (functools.partial(sharded, filtered=True), in_lanes)
+    found: dict[str, Any] = {}
+    for name, make in zip(steps, makers, strict=True):
+        make.__name__ = name  # type: ignore[attr-defined,unused-ignore]
+        found[name] = [fit(make), {step: fit(make, step) for step in steps[name]}]
+    write(folder, found)
 
 
 def accelerated(folder: Path) -> None:
@@ -117,36 +138,49 @@ def accelerated(folder: Path) -> None:
 
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
 
-    def train(filtered: bool, resume: int | None = None) -> list[Any]:
+    def train(
+        name: str, resume: str = "", saves: str = "", most: int = -1, stop: int = -1
+    ) -> list[Any]:
+        """Train two epochs of at most `most` batches, or until some have been seen."""
         accelerator.free_memory()
         torch.manual_seed(0)
         model: Any = torch.nn.Linear(1, 1)
         optimizer: Any = torch.optim.SGD(model.parameters(), lr=1e-4)
-        loader = sharded(filtered=filtered)
+        loader = in_lanes() if name == "lanes" else sharded(filtered=name == "filtered")
         model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-        name = "filtered" if filtered else "plain"
         seen: list[Any] = []
-        if resume is not None:
-            accelerator.load_state(str(folder / f"{name}{resume}"))
+        if resume:
+            accelerator.load_state(str(folder / resume))
+        taken = loader.state_dict()["batch"]
         for epoch in range(loader.epoch, 2):
             loader.set_epoch(epoch)
-            for batch in loader:
+            for batch in loader if taken != most else ():
                 with accelerator.accumulate(model):
                     loss = model(batch["x"].float()[:, None]).square().mean()
                     accelerator.backward(loss)
                     optimizer.step()
                     optimizer.zero_grad()
                 seen.append([epoch, batch["number"].tolist(), accelerator.sync_gradients])
-                if resume is None:
-                    accelerator.save_state(str(folder / f"{name}{len(seen)}"))
+                taken += 1
+                if saves:
+                    accelerator.save_state(str(folder / f"{saves}{len(seen)}"))
                     accelerator.wait_for_everyone()
+                if len(seen) == stop:
+                    return seen
+                if taken == most:
+                    break
+            taken = 0
         return seen
 
     found: dict[str, Any] = {}
-    for filtered in (False, True):
-        whole = train(filtered)
-        count = len(whole)
-        found[str(filtered)] = [whole, {n: train(filtered, n) for n in range(1, count, 2)}]
+    for name in ("plain", "filtered", "lanes"):
+        whole = train(name, saves=name)
+        resumed = {n: train(name, f"{name}{n}") for n in range(1, len(whole), 2)}
+        twice = train(name, saves="first", stop=3)
+        twice += train(name, "first3", saves="second", stop=2) + train(name, "second2")
+        early = train(name, saves="early", most=2)
+        left = {n: train(name, f"early{n}", most=2) for n in (1, 2, 3)}
+        found[name] = [whole, resumed, twice, early, left]
     write(folder, found)
     accelerator.end_training()
 
@@ -176,27 +210,51 @@ def distributed_checkpoint(folder: Path) -> None:
     dist.destroy_process_group()
 
 
-def elastic(folder: Path, count: str) -> None:
-    """Read some steps of an ElasticIterator, after those in a distributed checkpoint."""
+def elastic(folder: Path) -> None:
+    """Read an epoch of ElasticIterators; save after three steps, or restore what was saved."""
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
 
     import wholegrain as wg
     import wholegrain.torch
+    from tests.checkpoint.host import packed
 
     dist.init_process_group("gloo")
     shard = wholegrain.torch.ShardByRank()
-    ds = wg.experimental.ElasticIterator(wg.MapDataset.range(48).shuffle(seed=1), 8, shard)
-    loader = wholegrain.torch.loader(ds)
-    restores = (folder / "elastic").exists()
+    elastic = wg.experimental.ElasticIterator
+    lanes: Any = {"lanes": 8, "steps": "count"}
+    datasets = {
+        "plain": elastic(wg.MapDataset.range(48).shuffle(seed=1), 8, shard),
+        "drop": elastic(packed(), 16, shard, **lanes),
+        "pad": elastic(packed(), 16, shard, **lanes, remainder="pad"),
+    }
+    loaders = {name: wholegrain.torch.loader(ds) for name, ds in datasets.items()}
+    path = folder / "elastic"
+    restores = path.exists()
     dist.barrier()
     if restores:
-        dcp.load({"loader": loader}, checkpoint_id=str(folder / "elastic"))
-    seen = [batch.tolist() for _, batch in zip(range(int(count)), loader, strict=False)]
+        dcp.load(loaders, checkpoint_id=str(path))
+    loops = {name: iter(loader) for name, loader in loaders.items()}
+    seen: dict[str, list[Any]] = {}
     if not restores:
-        dcp.save({"loader": loader}, checkpoint_id=str(folder / "elastic"))
+        seen |= {f"{name} before": _numbers(loop, 3) for name, loop in loops.items()}
+        dcp.save(loaders, checkpoint_id=str(path))
+    seen |= {name: _numbers(loop, None) for name, loop in loops.items()}
     write(folder, seen)
     dist.destroy_process_group()
+
+
+def _numbers(loop: Any, most: int | None) -> list[Any]:
+    """Return the next batches as lists: rows, and for those that are packed a mask."""
+    found = []
+    for batch in itertools.islice(loop, most):
+        if isinstance(batch, dict):
+            rows = batch["x"]
+            mask = batch["mask"].tolist() if "mask" in batch else [True] * len(rows)
+            found.append([rows.tolist(), mask])
+        else:
+            found.append(batch.tolist())
+    return found
 
 
 if __name__ == "__main__":

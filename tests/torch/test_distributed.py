@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import wholegrain as wg
+from tests.checkpoint.host import packed
 from tests.torch.programs import in_processes
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -125,13 +126,92 @@ def test_an_elastic_iterator_restores_on_another_number_of_ranks(
         assert [sorted(step(iterators)) for _ in range(2)] == [sorted(e) for e in expected[2:]]
 
 
-def test_two_ranks_save_and_one_rank_restores_an_elastic_iterator(tmp_path: Path) -> None:
-    first = in_processes("elastic", 2, tmp_path, "3")
-    rest = in_processes("elastic", 1, tmp_path, "9")
-    seen = [number for rank in (*first, *rest) for batch in rank for number in batch]
-    assert sorted(seen) == list(range(48))
-    expected = list(wg.MapDataset.range(48).shuffle(seed=1))
-    assert [number for batch in rest[0] for number in batch] == expected[24:]
+@pytest.mark.parametrize("endless", [False, True])
+def test_ranks_whose_lanes_were_not_saved_read_up_to_the_same_step(
+    endless: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def made(rank: int, world: int) -> Any:
+        _be(monkeypatch, rank, world)
+        ds = wg.MapDataset.range(64).shuffle(seed=1).filter(lambda x: x % 3 != 0)
+        ds = ds.repeat() if endless else ds
+        steps: Any = None if endless else "count"
+        return wholegrain.torch.loader(
+            wg.experimental.ElasticIterator(ds, 8, ShardByRank(), lanes=4, steps=steps)
+        )
+
+    def steps(loader: Any) -> list[Any]:
+        return [batch.tolist() for _, batch in zip(range(4), loader, strict=False)]
+
+    first = made(0, 2)
+    batches = iter(first)
+    next(batches)
+    next(batches)
+    state = first.state_dict()
+    whole = [steps(made(rank, 2)) for rank in (0, 1)]
+    assert len(whole[0]) == 4
+    for rank, missing in ((0, False), (1, True)):
+        caplog.clear()
+        other = made(rank, 2)
+        other.load_state_dict(state)
+        assert steps(other)[:2] == whole[rank][2:4]
+        assert ("reads 2 batches again" in caplog.text) == missing
+    alone = made(0, 1)  # The step is the same for any number of ranks.
+    alone.load_state_dict(state)
+    assert steps(alone)[:2] == [a + b for a, b in zip(whole[0][2:], whole[1][2:], strict=True)]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
+    """What two ranks read before and after they saved, and the folder with the checkpoint."""
+    folder = tmp_path_factory.mktemp("elastic")
+    return folder, in_processes("elastic", 2, folder)
+
+
+def _global_steps(ranks: list[Any], name: str) -> list[Any]:
+    """Return the rows and the mask of each step, of all ranks one after the other."""
+    by_rank = [seen[name] for seen in ranks]
+    assert len({len(steps) for steps in by_rank}) == 1  # All end after the same step.
+    return [
+        [[row for part in parts for row in part[place]] for place in (0, 1)]
+        for parts in zip(*by_rank, strict=True)
+    ]
+
+
+def test_an_epoch_of_filtered_packed_data_ends_at_the_same_step_on_both_ranks(
+    saved: tuple[Path, list[Any]],
+) -> None:
+    steps = {
+        name: _global_steps(saved[1], f"{name} before") + _global_steps(saved[1], name)
+        for name in ("drop", "pad")
+    }
+    rows = {
+        name: [row for rows, mask in found for row, ok in zip(rows, mask, strict=True) if ok]
+        for name, found in steps.items()
+    }
+    lanes = packed().mp_prefetch(wg.MultiprocessingOptions(num_workers=0, lanes=8))
+    everything = sorted(element["x"].tolist() for element in lanes)
+    assert sorted(rows["pad"]) == everything
+    assert len(rows["drop"]) == 16 * len(steps["drop"]) < len(everything)
+    assert len(steps["drop"]) < len(steps["pad"])
+    assert not all(steps["pad"][-1][1])
+
+
+@pytest.mark.parametrize("world", [1, 4])
+def test_two_ranks_save_and_another_number_of_ranks_goes_on(
+    world: int, saved: tuple[Path, list[Any]]
+) -> None:
+    folder, ranks = saved
+    rest = in_processes("elastic", world, folder)
+    for name in ("drop", "pad"):
+        expected = _global_steps(ranks, name)
+        assert expected
+        assert _global_steps(rest, name) == expected
+    # Without lanes, the ranks have the elements of a step in turn.
+    before = [seen["plain before"] for seen in ranks]
+    read = [
+        n for batches in (*before, *(seen["plain"] for seen in rest)) for b in batches for n in b
+    ]
+    assert sorted(read) == list(range(48))
 
 
 def test_two_ranks_save_and_restore_with_a_distributed_checkpoint(tmp_path: Path) -> None:

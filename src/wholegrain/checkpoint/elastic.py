@@ -195,6 +195,15 @@ class ElasticIterator(IterDataset[Any]):
         """With `lanes`: the lanes of this process."""
         return self._lanes.owned
 
+    def fits(self, state: State) -> bool:
+        """Return whether a state has all that this process needs.
+
+        Raises:
+            ValueError: If no process of this job could have saved it.
+        """
+        it = self._iterator
+        return not isinstance(it, ElasticLanesIterator) or it.fits(state)
+
     def merged(self, states: Sequence[State]) -> State:
         """With `lanes`: merge states that some of the processes have saved."""
         return self._lanes.merged(states)

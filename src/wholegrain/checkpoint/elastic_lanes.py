@@ -203,6 +203,11 @@ class ElasticLanesIterator(DatasetIterator[Any]):
         if before is not None and before is not run:
             before.close()
 
+    def fits(self, state: State) -> bool:
+        """Return whether a state has all lanes of this host; raise if it is not of these lanes."""
+        check_lane_state(state, self, self.lanes, (), self._rows)
+        return all(str(lane) in state["lane_states"] for lane in self.owned)
+
     def merged(self, states: Sequence[State]) -> State:
         """Merge states that some of the hosts have saved."""
         return merge_some(states)

@@ -224,7 +224,8 @@ class Loader(TorchDataLoader):  # type: ignore[misc,type-arg,unused-ignore]
         """Let the next loop start at a position that `state_dict` returned.
 
         If the position is that of another rank, as in a checkpoint that one rank has written for
-        all, the loop starts after the same number of batches.
+        all, the loop starts after the same number of batches. If the place after them is not
+        arithmetic, it reads them again.
         """
         place = self._place_in(state_dict)
         self.reader.check(place)
@@ -241,7 +242,7 @@ class Loader(TorchDataLoader):  # type: ignore[misc,type-arg,unused-ignore]
         rank, world = rank_and_world()
         place = Place(int(state_dict["epoch"]), int(state_dict["batch"]))
         if self.reader.is_elastic:
-            return place._replace(state=elastic_state(self.pipeline, state_dict))
+            return self._elastic_place(place, elastic_state(self.pipeline, state_dict), rank)
         if state_dict["world_size"] != world:
             raise WrongStateError(
                 f"The state was saved by {state_dict['world_size']} processes, but now there are"
@@ -251,6 +252,19 @@ class Loader(TorchDataLoader):  # type: ignore[misc,type-arg,unused-ignore]
         if state is None:
             logger().info("Rank %d has no state of its own, and goes to batch %d.", rank, place[1])
         return place._replace(state=state_dicts.of_text(state)) if state else place
+
+    def _elastic_place(self, place: Place, state: Any, rank: int) -> Place:
+        if state is not None and self.pipeline.fits(state):
+            return place._replace(state=state)
+        if place.batch:
+            logger().warning(
+                "Rank %d reads %d batches again to find its place, because the state does not have"
+                " its position: not all ranks have saved theirs. `torch.distributed.checkpoint`"
+                " saves those of all ranks.",
+                rank,
+                place.batch,
+            )
+        return place
 
     def report(self) -> Any:
         """Report what is slow in the pipeline of the current loop, and why."""

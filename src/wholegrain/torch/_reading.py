@@ -12,7 +12,6 @@ from wholegrain._graph.iterator import DatasetIterator, set_next_index
 from wholegrain._graph.later_epochs import at_epoch, is_endless
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.nodes.thread_prefetch import ThreadPrefetchIterDataset
-from wholegrain._state.validate import WrongStateError
 from wholegrain.torch._epochs import check_has_epochs, count_of, has_workers, without_workers
 from wholegrain.torch._tensors import OnStream, ToTensors
 
@@ -115,7 +114,6 @@ class Reader:
         if self.read == count:
             return stream
         if reads_on:
-            self._check_needs_no_state(place)
             for _ in range(count - self.read):
                 next(stream, None)
         else:
@@ -127,24 +125,17 @@ class Reader:
         """Return the iterator of an ElasticIterator at a place in one of its own epochs."""
         is_here = (place.epoch, place.batch) == (self.epoch, self.read)
         if not is_here and place.state is None:
-            self._check_needs_no_state(place)
             self.close()
             iter(self._dataset)  # Opens it again.
             self._dataset.set_epoch(place.epoch)
+            for _ in range(place.batch):
+                next(self._dataset, None)
         stream = self._opened_stream()
         iter(self._dataset)  # Begins its next epoch, if one has ended.
         if not is_here and place.state is not None:
             stream.set_state(place.state)
         self.epoch, self.read = place.epoch, place.batch
         return stream
-
-    @staticmethod
-    def _check_needs_no_state(place: Place) -> None:
-        if place.batch and place.state is None:
-            raise WrongStateError(
-                "An `ElasticIterator` cannot go to a position without its state, but the state of"
-                " the loader has none for this rank."
-            )
 
     def end_epoch(self, epoch: int) -> None:
         """Note that the stream has ended one of its own epochs."""
