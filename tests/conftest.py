@@ -16,6 +16,10 @@ settings.register_profile("ci", max_examples=100, derandomize=True, **_COMMON)  
 settings.register_profile("repeated", max_examples=25, derandomize=True, **_COMMON)  # type: ignore[arg-type]
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
+# Tests count threads, and some run for more than a second. Those of `wholegrain top`
+# switch it on.
+os.environ.setdefault("WHOLEGRAIN_TOP", "0")
+
 # `nohup` and many CI systems start programs with Ctrl-C ignored, and so would be all that the tests
 # start: those that press it would wait forever.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

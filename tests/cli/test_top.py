@@ -70,7 +70,9 @@ def _running(tmp_path: Path, body: str, **environment: str) -> Iterator[int]:
     file = tmp_path / "train.py"
     file.write_text(_PROGRAM + textwrap.dedent(body))
     program = subprocess.Popen(
-        [sys.executable, str(file)], env={**os.environ, **environment}, stderr=subprocess.PIPE
+        [sys.executable, str(file)],
+        env={**os.environ, "WHOLEGRAIN_TOP": "1", **environment},
+        stderr=subprocess.PIPE,
     )
     try:
         end = time.monotonic() + 60

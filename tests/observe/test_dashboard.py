@@ -48,7 +48,8 @@ _PROGRAM = f"""
 
 @pytest.fixture(scope="module")
 def pid() -> Iterator[int]:
-    program = subprocess.Popen([sys.executable, "-c", textwrap.dedent(_PROGRAM)])
+    environment = {**os.environ, "WHOLEGRAIN_TOP": "1"}
+    program = subprocess.Popen([sys.executable, "-c", textwrap.dedent(_PROGRAM)], env=environment)
     try:
         end = time.monotonic() + 60
         while program.pid not in live.visible_pids() and time.monotonic() < end:

@@ -17,7 +17,7 @@ _is_listening = False
 
 def notice(observed: Any, now: float) -> None:
     """Make a run visible once it has lasted for a while. Called about every 10 ms of a run."""
-    if not _is_hidden and now - runs.setdefault(observed, now) > _VISIBLE_AFTER_S:
+    if now - runs.setdefault(observed, now) > _VISIBLE_AFTER_S and not _is_hidden:
         listen()
 
 

@@ -10,6 +10,7 @@ from wholegrain._core.interruption import is_interruption
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph import shares
+from wholegrain._graph.dataset import upstream
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._graph.map_dataset import MapDataset
@@ -66,7 +67,7 @@ class ElasticDatasetIterator(DatasetIterator[Any]):
             raise NotImplementedError(
                 "`ElasticIterator` over an IterDataset runs without worker processes."
             )
-        for node in _nodes(ds):
+        for node in upstream(ds):
             if isinstance(node, PrefetchIterDataset):
                 raise ValueError(
                     f"`ElasticIterator` cannot redistribute {node} over other processes. It needs"
@@ -241,8 +242,3 @@ def _interleaved(ds: Any) -> Any:
     if not ds.parents or isinstance(ds, InterleaveIterDataset):
         return ds
     return ds.with_parents([_interleaved(parent) for parent in ds.parents])
-
-
-def _nodes(ds: Any) -> list[Any]:
-    """Return a dataset and all datasets upstream of it."""
-    return [ds, *(node for parent in ds.parents for node in _nodes(parent))]

@@ -6,7 +6,7 @@ import dataclasses
 import enum
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from wholegrain._core.autotune_parameter import AutotuneParameter
@@ -17,6 +17,7 @@ from wholegrain._core.stack import Empty
 from wholegrain._core.types import T
 from wholegrain._core.whole_number import whole_number
 from wholegrain._graph import run
+from wholegrain._graph.dataset import upstream
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.kinds import OneParentIterNode
@@ -138,7 +139,7 @@ def autotune(
             f" {concurrency_reg_mode!r}."
         )
     if not allow_unknown_nodes:
-        for node in _nodes(ds):
+        for node in upstream(ds):
             if type(node).__module__.partition(".")[0] != __name__.partition(".")[0]:
                 raise ValueError(
                     f"`autotune` does not know {type(node).__name__}, a stage of this pipeline."
@@ -270,7 +271,7 @@ def parameters_of(ds: Any) -> tuple[list[AutotuneParameter], list[AutotuneParame
     """
     threads: dict[str, AutotuneParameter] = {}
     buffers: dict[str, AutotuneParameter] = {}
-    for node in _nodes(ds):
+    for node in upstream(ds):
         if hasattr(node, "_read_options"):
             tuned = tuned_read_options(node._read_options)
             for name, kind in (("num_threads", threads), ("prefetch_buffer_size", buffers)):
@@ -280,9 +281,3 @@ def parameters_of(ds: Any) -> tuple[list[AutotuneParameter], list[AutotuneParame
         if isinstance(buffer, AutotuneParameter):
             buffers[buffer.id] = buffer
     return list(threads.values()), list(buffers.values())
-
-
-def _nodes(ds: Any) -> Iterator[Any]:
-    yield ds
-    for parent in getattr(ds, "parents", ()):
-        yield from _nodes(parent)
