@@ -249,6 +249,7 @@ def test_a_span_is_blamed_for_the_second_worker_that_has_begun_it() -> None:
     assert die(None) is None  # The first: nothing was suspected yet.
     assert die(None) is None  # It had not begun.
     assert die(2) is None  # It had begun another one.
+    assert die(3) is None  # The first that is known to have begun it.
     death = die(3)
     assert death is not None
     assert "element 10" in death

@@ -1,6 +1,7 @@
 """What the processes of a program meet: signals, limits, deaths, other users."""
 
 import contextlib
+import itertools
 import logging
 import os
 import resource
@@ -156,6 +157,37 @@ def test_elements_go_on_in_order_when_descriptors_come_back(workers: Any) -> Non
         with contextlib.suppress(StopIteration):
             got.append(int(next(it)[0]))
     assert got == list(range(200))
+    assert failures
+    it.close()
+
+
+@pytest.mark.parametrize("workers", [2, "auto"])
+def test_elements_go_on_in_order_when_workers_cannot_be_started_again(workers: Any) -> None:
+    it = loaded(120, lambda number: np.full(3000 + 1000 * (number % 40), number), workers)
+    got = [int(next(it)[0])]
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    failures = 0
+    for _ in range(20):
+        files: list[int] = []
+        # Too few for another worker, also after those below are closed.
+        few = len(os.listdir("/proc/self/fd")) + 2
+        resource.setrlimit(resource.RLIMIT_NOFILE, (few, limits[1]))
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    files.append(os.open(os.devnull, os.O_RDONLY))
+            for element in itertools.islice(it, 10):
+                got.append(int(element[0]))
+        except OSError:
+            failures += 1
+        finally:
+            for file in files:
+                os.close(file)
+            with contextlib.suppress(OSError, StopIteration):
+                got.append(int(next(it)[0]))
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    got += [int(element[0]) for element in it]
+    assert got == list(range(120))
     assert failures
     it.close()
 

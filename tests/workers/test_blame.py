@@ -156,9 +156,21 @@ _LOST = WorkerExit("exit code -9", is_blameless=True)
 
 def test_the_second_death_at_an_element_is_its_fault() -> None:
     suspect = Suspect()
-    assert not suspect.note_death(5, _DIED, None)
+    assert not suspect.note_death(5, _DIED, True)
     assert suspect.position == 5
     assert suspect.note_death(5, _DIED, True)
+
+
+def test_the_first_death_shows_no_element_but_lets_replacements_report_theirs() -> None:
+    suspect = Suspect()
+    assert not suspect.note_death(5, _LOST, None)
+    assert not suspect.is_watched
+    assert not suspect.note_death(5, _DIED, None)
+    assert suspect.position == -1
+    assert suspect.is_watched
+    assert not suspect.note_death(5, _DIED, True)
+    assert suspect.note_death(5, _DIED, True)
+    assert not suspect.is_watched
 
 
 def test_a_death_before_an_element_was_begun_is_not_its_fault() -> None:

@@ -32,6 +32,17 @@ def take_no_place(error: BaseException) -> None:
     vars(error)[_NO_PLACE] = True
 
 
+class taking_no_place:
+    """Mark the errors of a `with` block as ones that did not consume an element."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            take_no_place(error)
+
+
 def takes_place(error: BaseException) -> bool:
     """Return whether `error` consumed an element, so that the next call returns the next one."""
     return _NO_PLACE not in vars(error)

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from wholegrain._core.errors import takes_place
+from wholegrain._core.errors import takes_place, taking_no_place
 from wholegrain._core.interruption import suppress_errors
 from wholegrain._core.types import State, T
 from wholegrain._graph import run
@@ -171,7 +171,8 @@ class InterleaveDatasetIterator(StageIterator[T]):
         element = self._read(slot, iterator)
         if reading.probe.waited():
             reading.ahead = self._running = True
-            self._start_slots()
+            with suppress_errors():  # The element is read already. They are started again later.
+                self._start_slots()
         return element
 
     def _start_slots(self) -> None:
@@ -185,7 +186,8 @@ class InterleaveDatasetIterator(StageIterator[T]):
         if self._reading.ahead:
             iterator = self._dataset.run_ahead(iterator)
             if self._running:
-                iterator.start_prefetch()
+                with taking_no_place():
+                    iterator.start_prefetch()
         return iterator
 
     def _end_slot(self, slot: int) -> None:
@@ -225,9 +227,10 @@ class InterleaveDatasetIterator(StageIterator[T]):
             raise closed_error()
         if self._running:
             return
-        self._fill_slots()
-        self._reading.ahead = self._running = True
-        self._start_slots()
+        with taking_no_place():
+            self._fill_slots()
+            self._reading.ahead = self._running = True
+            self._start_slots()
 
     def get_state(self) -> State:
         if self._closed_state is not None:

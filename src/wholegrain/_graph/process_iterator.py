@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from wholegrain._core.errors import taking_no_place
 from wholegrain._core.interruption import is_interruption
 from wholegrain._core.types import State, T
 from wholegrain._graph.dataset import upstream
@@ -76,7 +77,8 @@ class ProcessIterator(DatasetIterator[T]):
         try:
             remote = self._remote
             if remote is None:
-                remote = self._connect()
+                with taking_no_place():
+                    remote = self._connect()
             return next(remote)
         except Exception:
             wait_if_exiting()  # Sockets may be closed at any point during shutdown.

@@ -2,7 +2,8 @@
 
 A worker that dies is replaced, and the replacement continues after the last element that arrived.
 It makes the next elements one at a time, and sends `BEGUN` before each of them. So its death shows
-which element it was making, if any. An element that kills two workers is an error.
+which element it was making, if any. An element that kills two such workers is an error. The first
+death counts against no element, because that worker may have been far ahead.
 """
 
 from wholegrain._workers.backend import WorkerExit
@@ -21,12 +22,14 @@ class Suspect:
 
     Attributes:
         position: Its position, or -1 if there is none.
+        is_watched: Whether replacements have to report which element they make.
     """
 
-    __slots__ = ("_losses", "_lost_at", "position")
+    __slots__ = ("_losses", "_lost_at", "is_watched", "position")
 
     def __init__(self) -> None:
         self.position = -1
+        self.is_watched = False
         self._lost_at = -1
         self._losses = 0  # How many deaths at `_lost_at` do not count against it.
 
@@ -38,15 +41,17 @@ class Suspect:
             ended: How the worker ended. A death with an outside cause does not count, because all
                 workers die with the fork server, for example.
             has_begun: Whether the worker had begun this element; None if it did not report that.
-                Then the first death counts against the element.
         """
-        if ended.is_blameless or has_begun is False:
+        if not ended.is_blameless:
+            self.is_watched = True
+        if ended.is_blameless or not has_begun:
             self._losses = self._losses + 1 if self._lost_at == position else 1
             self._lost_at = position
             if self._losses <= _MOST_LOSSES:
                 return False
         if self.position == position:
             self.position = -1
+            self.is_watched = False
             return True
         self.position = position
         return False

@@ -181,7 +181,7 @@ class RemoteIterator(Inbox[T]):
     def _connect(self) -> WorkerClient:
         """Start a process that continues after the last element that arrived."""
         state = self._state_to_resume()
-        singly = SINGLY_AFTER_DEATH if self._suspect.position >= 0 else 0
+        singly = SINGLY_AFTER_DEATH if self._suspect.is_watched else 0
         spec = self._spec
         self._life.check()
         assert spec is not None
@@ -203,8 +203,9 @@ class RemoteIterator(Inbox[T]):
         if connection is not None and connection is current.source:
             try:
                 connection.acknowledge(self._generation, current.size, current.nbytes)
-            except BaseException:
+            except BaseException as error:
                 self._abandon()
+                take_no_place(error)
                 raise
         if current.wire_states:
             # Not needed any more. If it is a method of the object that holds this iterator, it
@@ -298,8 +299,8 @@ class RemoteIterator(Inbox[T]):
             self._take_over(
                 connection, messages.PLAIN, [None], [] if wire_state is None else [wire_state]
             )
+            self._cursor = 1  # First, because the placeholder must never be handed out.
             self._acknowledge()
-            self._cursor = 1
         from wholegrain._workers.failures import unpack_error  # Rarely needed.
 
         error = unpack_error(packed)
