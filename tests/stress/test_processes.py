@@ -176,8 +176,7 @@ def test_elements_go_on_in_order_when_workers_cannot_be_started_again(workers: A
             with contextlib.suppress(OSError):
                 while True:
                     files.append(os.open(os.devnull, os.O_RDONLY))
-            for element in itertools.islice(it, 10):
-                got.append(int(element[0]))
+            got.extend(int(element[0]) for element in itertools.islice(it, 10))
         except OSError:
             failures += 1
         finally:

@@ -158,8 +158,8 @@ def whole_piece(plan: ConcatSplitPlan, element: Any, origin: Any) -> Piece:
         )
     if len(element) != len(features) or not all(f.name in element for f in features):
         raise ValueError(
-            f"An element has the features {list(element)}, but `length_struct` has"
-            f" {[feature.name for feature in features]}. They must be the same: drop features"
+            f"An element of {_STAGE} has the features {list(element)}, but `length_struct`"
+            f" has {[feature.name for feature in features]}. They must be the same: drop features"
             " from the elements, or add their lengths to `length_struct`."
         )
     sequences = [_sequence(feature, element[feature.name]) for feature in features]
