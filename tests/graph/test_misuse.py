@@ -278,12 +278,3 @@ def test_names_that_are_spelt_wrong_are_suggested() -> None:
     with pytest.raises(AttributeError) as caught:
         _ = wg.MapDatset
     assert (caught.value.name, caught.value.obj) == ("MapDatset", wg)
-
-
-def test_an_iter_dataset_says_that_it_has_no_length_and_is_true() -> None:
-    ds: Any = wg.MapDataset.range(3).to_iter_dataset()
-    with pytest.raises(TypeError, match=r"Call `len\(ds\)` before `to_iter_dataset\(\)`"):
-        len(ds)
-    assert not hasattr(ds, "__len__")
-    assert ds
-    assert list(ds) == [0, 1, 2]

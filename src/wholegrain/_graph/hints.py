@@ -77,11 +77,6 @@ NO_INDEX = (
     " Use `ds[index]` and `ds[start:stop]` before `to_iter_dataset()`."
 )
 
-NO_LENGTH = (
-    "An IterDataset has no length: only reading it shows how many elements it has. Call `len(ds)`"
-    " before `to_iter_dataset()`, or count them: `sum(1 for _ in ds)`."
-)
-
 
 class _NoAttribute:
     """An attribute that a class does not have; the error says what to call instead.

@@ -111,10 +111,6 @@ class IterDataset(Dataset[Any], Generic[T_co], metaclass=_IterDatasetFactories):
 
     if not TYPE_CHECKING:  # A type checker would accept any name as an attribute.
         __getitem__ = hints.NotThere(hints.NO_INDEX)
-        __len__ = hints.NotThere(hints.NO_LENGTH)
-
-        def __bool__(self) -> bool:
-            return True  # Python would ask for the length.
 
     # Transformations.
 

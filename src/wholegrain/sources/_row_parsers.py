@@ -45,7 +45,8 @@ class JsonRow:
             return value
         if not isinstance(value, dict):
             raise ValueError(
-                f"It has a value of type {type(value).__name__}, but `fields` are those of a JSON object."
+                f"It has a value of type {type(value).__name__}, but `fields` are those of a"
+                " JSON object."
             )
         get = value.get
         return {name: get(name) for name in self.fields}
