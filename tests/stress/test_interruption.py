@@ -36,7 +36,7 @@ class Interrupted(KeyboardInterrupt):
     """Raised by the tracer."""
 
 
-class TimedOut(Exception):
+class TimedOut(TimeoutError):
     """Raised by the tracer, which is given the interrupted frame as signal handlers are."""
 
 

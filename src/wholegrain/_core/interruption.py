@@ -73,10 +73,19 @@ def _handler_codes() -> Iterator[types.CodeType]:
 
 
 class suppress_errors:
-    """Suppress the errors of a `with` block like `contextlib.suppress`, but no interruption."""
+    """Suppress the errors of a `with` block like `contextlib.suppress`, but no interruption.
+
+    The kind alone does not tell: many handlers raise a `TimeoutError`, which is an `OSError`.
+
+    Args:
+        kinds: Which errors; all if there are none.
+    """
+
+    def __init__(self, *kinds: type[Exception]) -> None:
+        self._kinds = kinds or Exception
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        return isinstance(error, Exception) and not is_interruption(error)
+        return isinstance(error, self._kinds) and not is_interruption(error)

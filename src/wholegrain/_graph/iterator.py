@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import contextlib
 import operator
 import sys
 from collections.abc import Sequence
@@ -159,7 +158,7 @@ class DatasetIterator(HasMixture, abc.ABC, Generic[T_co]):
     def __del__(self) -> None:
         # During interpreter shutdown everything is closed already, and modules are half gone.
         if self.closes_when_dropped and not self._is_finalizing():
-            with contextlib.suppress(Exception):  # No caller could handle the error.
+            with suppress_errors():  # No caller could handle the error.
                 self.close()
 
     def __enter__(self) -> Self:

@@ -1,22 +1,23 @@
 """The CPUs and the memory that this process may use, including the limits of a container."""
 
-import contextlib
 import functools
 import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from wholegrain._core.interruption import suppress_errors
+
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_cpus() -> int:
     """Return how many CPUs this process may use; at least one."""
-    try:
-        count = len(os.sched_getaffinity(0))
-    except (AttributeError, OSError):  # Not on every system.
-        count = os.cpu_count() or 1
-    return max(1, min(count, _cpu_quota(_CGROUP)))
+    count = 0
+    if hasattr(os, "sched_getaffinity"):
+        with suppress_errors(OSError):
+            count = len(os.sched_getaffinity(0))
+    return max(1, min(count or os.cpu_count() or 1, _cpu_quota(_CGROUP)))
 
 
 @functools.cache  # The files are read once, because every iterator needs the result.
@@ -27,11 +28,11 @@ def _cpu_quota(root: Path) -> int:
 def total_memory() -> int:
     """Return how many bytes of memory this process and its workers may use in total."""
     found = [1 << 60]
-    with contextlib.suppress(AttributeError, OSError, ValueError):
+    with suppress_errors(AttributeError, OSError, ValueError):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     files = [folder / "memory.max" for folder in _cgroups()]
     for file in [*files, _CGROUP / "memory/memory.limit_in_bytes"]:
-        with contextlib.suppress(OSError, ValueError):
+        with suppress_errors(OSError, ValueError):
             found.append(int(file.read_text()))
     return min(found)
 
@@ -39,12 +40,12 @@ def total_memory() -> int:
 def available_memory() -> int:
     """Return how many bytes of memory this process and its workers can still allocate."""
     found = []
-    with contextlib.suppress(OSError, ValueError, IndexError):
+    with suppress_errors(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text().splitlines()
         (line,) = [line for line in lines if line.startswith("MemAvailable:")]
         found.append(int(line.split()[1]) * 1024)
     if not found:
-        with contextlib.suppress(AttributeError, OSError, ValueError):
+        with suppress_errors(AttributeError, OSError, ValueError):
             found.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     found.extend(_cgroup_memory())
     return max(0, min(found, default=1 << 30))
@@ -52,17 +53,16 @@ def available_memory() -> int:
 
 def private_memory(pid: int) -> int | None:
     """Return the private memory of a process in bytes, or None if it is unknown."""
-    try:
+    with suppress_errors(OSError, ValueError, IndexError):
         fields = Path(f"/proc/{pid}/statm").read_text().split()
         return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return None
+    return None
 
 
 def _cgroups() -> Iterator[Path]:
     """Yield the folders of this process's control group and of the groups that contain it."""
     own = ""
-    with contextlib.suppress(OSError):
+    with suppress_errors(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             if line.startswith("0::"):
                 own = line[3:].strip("/")
@@ -76,10 +76,10 @@ def _cgroups() -> Iterator[Path]:
 
 def _cpu_quotas() -> Iterator[float]:
     for folder in _cgroups():
-        with contextlib.suppress(OSError, ValueError):
+        with suppress_errors(OSError, ValueError):
             quota, period = (folder / "cpu.max").read_text().split()
             yield int(quota) / int(period)
-    with contextlib.suppress(OSError, ValueError):  # cgroups v1.
+    with suppress_errors(OSError, ValueError):  # cgroups v1.
         quota = (_CGROUP / "cpu/cpu.cfs_quota_us").read_text()
         if int(quota) > 0:
             yield int(quota) / int((_CGROUP / "cpu/cpu.cfs_period_us").read_text())
@@ -87,10 +87,10 @@ def _cpu_quotas() -> Iterator[float]:
 
 def _cgroup_memory() -> Iterator[int]:
     for folder in _cgroups():
-        with contextlib.suppress(OSError, ValueError):
+        with suppress_errors(OSError, ValueError):
             limit = int((folder / "memory.max").read_text())
             yield limit - int((folder / "memory.current").read_text()) + _reclaimable(folder)
-    with contextlib.suppress(OSError, ValueError):
+    with suppress_errors(OSError, ValueError):
         folder = _CGROUP / "memory"
         limit = int((folder / "memory.limit_in_bytes").read_text())
         yield limit - int((folder / "memory.usage_in_bytes").read_text())
@@ -98,7 +98,7 @@ def _cgroup_memory() -> Iterator[int]:
 
 def _reclaimable(folder: Path) -> int:
     """Return how many bytes of a group's memory are page cache that can be reclaimed."""
-    with contextlib.suppress(OSError, ValueError):
+    with suppress_errors(OSError, ValueError):
         for line in (folder / "memory.stat").read_text().splitlines():
             name, number = line.split()
             if name == "inactive_file":

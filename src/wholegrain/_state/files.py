@@ -6,7 +6,6 @@ description of its pipeline. An iterator whose datasets can be redistributed als
 """
 
 import collections
-import contextlib
 import functools
 import json
 import os
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from wholegrain._core.interruption import suppress_errors
 from wholegrain._core.names import kind_of
 from wholegrain._state.pipeline_file import check_pipeline, description
 from wholegrain.sharding import jax_process
@@ -116,7 +116,7 @@ def _write_all(directory: Any, files: Mapping[str, str]) -> None:
             part.replace(path)
     except BaseException as error:
         for part in parts:
-            with contextlib.suppress(OSError):
+            with suppress_errors(OSError):
                 part.unlink(missing_ok=True)
         if isinstance(error, OSError):
             error.add_note(f"The iterator could not be saved in {directory}.")
@@ -126,7 +126,7 @@ def _write_all(directory: Any, files: Mapping[str, str]) -> None:
 
 def _sync_directory(directory: Path) -> None:
     """Write the directory's entries to disk, if the file system supports that."""
-    with contextlib.suppress(OSError):
+    with suppress_errors(OSError):
         descriptor = os.open(directory, os.O_RDONLY)
         try:
             os.fsync(descriptor)

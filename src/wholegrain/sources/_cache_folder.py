@@ -10,6 +10,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from wholegrain._core.interruption import suppress_errors
+
 try:
     fcntl: Any = importlib.import_module("fcntl")
 except ImportError:  # Windows: two processes may do the same work, and both succeed.
@@ -58,10 +60,10 @@ def locked(name: str, when_waiting: Callable[[], None]) -> Iterator[None]:
     finally:
         if lock is not None:
             fd, path = lock
-            with contextlib.suppress(OSError):
+            with suppress_errors(OSError):
                 os.unlink(path)
             # Not only closed: a forked child may have a copy of the descriptor.
-            with contextlib.suppress(OSError):
+            with suppress_errors(OSError):
                 fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
@@ -71,7 +73,7 @@ def _take(name: str, when_waiting: Callable[[], None]) -> tuple[int, str] | None
         return None
     for folder in _lock_folders():
         path = os.path.join(folder, "locks", name)
-        with contextlib.suppress(OSError):
+        with suppress_errors(OSError):
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             return _take_file(path, when_waiting), path
     return None
@@ -112,7 +114,7 @@ def write_whole(path: str, parts: Iterable[bytes | memoryview]) -> None:
             os.fsync(file.fileno())
             os.replace(temporary, path)
     except BaseException:
-        with contextlib.suppress(OSError):
+        with suppress_errors(OSError):
             os.unlink(temporary)
         raise
 

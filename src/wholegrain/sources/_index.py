@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from wholegrain._core.interruption import suppress_errors
 from wholegrain._core.log import logger
 from wholegrain._core.types import NDArray
 from wholegrain.sources import _cached, _remote
@@ -136,7 +137,7 @@ def _find(
     places: list[str], kind: str, settings: dict[str, Any], identity: Identity
 ) -> Index | None:
     for place in places:
-        with contextlib.suppress(OSError, DataFileError):
+        with suppress_errors(OSError, DataFileError):
             with contextlib.closing(LocalFile(place)) as file:
                 found = _load(_content_of(file), kind, settings, identity)
             if isinstance(found, Index):
@@ -152,7 +153,7 @@ def _find_in_store(
     """Return the index from a side-car next to an object in a store."""
     folder, _, base = path.rpartition("/")
     address = f"{folder}/.{base}.{kind}{SUFFIX}"
-    with contextlib.suppress(OSError, DataFileError):
+    with suppress_errors(OSError, DataFileError):
         if _cached.is_within_reach(address):
             found = _load(read_all(address), kind, settings, identity)
             return found if isinstance(found, Index) else None

@@ -1,6 +1,5 @@
 """Sources of text files: rows found by an index, and parsed when they are read."""
 
-import contextlib
 import functools
 import os
 from abc import abstractmethod
@@ -8,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from wholegrain._core.interruption import is_interruption
+from wholegrain._core.interruption import is_interruption, suppress_errors
 from wholegrain._core.types import Indices
 from wholegrain.sources import _index, _paths
 from wholegrain.sources._content import Content, Scan, open_content
@@ -191,7 +190,7 @@ class OpenRows:
         checksum does not cover. So its index has to be built again.
         """
         if self._place is not None:
-            with contextlib.suppress(OSError):
+            with suppress_errors(OSError):
                 os.unlink(self._place)
         return changed(self.path)
 

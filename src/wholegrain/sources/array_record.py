@@ -1,6 +1,5 @@
 """ArrayRecord files, read with the `array_record` library."""
 
-import contextlib
 import dataclasses
 import hashlib
 import logging
@@ -13,7 +12,7 @@ from typing import Any, NoReturn, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from wholegrain._core.interruption import is_interruption
+from wholegrain._core.interruption import is_interruption, suppress_errors
 from wholegrain._core.types import Indices
 from wholegrain.sources import _paths
 from wholegrain.sources._array_record_object import ArrayRecordObject
@@ -76,7 +75,7 @@ class _Reader:
         end.
         """
         if not self.remote:
-            with contextlib.suppress(OSError):  # It was removed, so it cannot be truncated.
+            with suppress_errors(OSError):  # It was removed, so it cannot be truncated.
                 now = os.stat(self.path)
                 if (now.st_dev, now.st_ino) == self.identity and now.st_size < self.size:
                     raise shrunk(self.path, self.size, now.st_size)

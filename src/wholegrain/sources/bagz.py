@@ -1,12 +1,11 @@
 """Bagz files, read with the `bagz` library."""
 
-import contextlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from wholegrain._core.interruption import is_interruption
+from wholegrain._core.interruption import is_interruption, suppress_errors
 from wholegrain._core.types import Indices
 from wholegrain.sources import _paths
 from wholegrain.sources._errors import CorruptFileError, explaining
@@ -123,7 +122,7 @@ class _Reader:
         """
         found = self._found
         if found is not None:
-            with contextlib.suppress(OSError):  # It was removed, so it cannot be truncated.
+            with suppress_errors(OSError):  # It was removed, so it cannot be truncated.
                 now = os.stat(self._path)
                 if os.path.samestat(now, found) and now.st_size < found.st_size:
                     raise shrunk(self._path, found.st_size, now.st_size)

@@ -29,6 +29,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+from wholegrain._core.interruption import suppress_errors
 from wholegrain._core.log import logger
 
 MARKER = "wholegrain-cache.json"
@@ -201,7 +202,7 @@ class Cache:
 
     def remove_block(self, name: str) -> None:
         """Delete a block, if it is there."""
-        with contextlib.suppress(OSError), self._locked():
+        with suppress_errors(OSError), self._locked():
             size = os.stat(self.path_of(name)).st_size
             os.unlink(self.path_of(name))
             self._set_usage(max(0, self._usage() - size))
@@ -212,10 +213,10 @@ class Cache:
         for folder in sorted(os.listdir(root)):
             if len(folder) != 2:
                 continue
-            with contextlib.suppress(OSError), os.scandir(os.path.join(root, folder)) as entries:
+            with suppress_errors(OSError), os.scandir(os.path.join(root, folder)) as entries:
                 for entry in entries:
                     if _NAME.fullmatch(entry.name) and entry.name.startswith(folder):
-                        with contextlib.suppress(OSError):
+                        with suppress_errors(OSError):
                             yield entry.name, entry.stat()
 
     def is_valid(self, name: str) -> bool:
@@ -292,7 +293,7 @@ class Cache:
         """Keep what a store told about an address."""
         data = json.dumps({"url": url, **known}).encode()
         if self.recall(url) != known:
-            with contextlib.suppress(OSError):
+            with suppress_errors(OSError):
                 _write(self._object_path(url), data)
 
     def recall(self, url: str) -> dict[str, Any] | None:

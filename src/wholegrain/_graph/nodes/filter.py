@@ -75,8 +75,9 @@ class FilterDatasetIterator(FunctionIterator[T]):
         # Elements that the function was already called for, and its results.
         self._elements: Sequence[Any] = ()
         self._verdicts: Sequence[Any] = ()
-        self._given: Sequence[Any] = ()  # The verdicts up to the last element of the last `take`.
-        self._ends: list[int] = []  # `_ends` of them, once something is put back.
+        # Of the last `take`: 0, then for each kept element the number of elements up to and
+        # including it.
+        self._ends = [0]
         self._back = 0  # How many elements of that `take` were put back.
 
     @property
@@ -113,14 +114,10 @@ class FilterDatasetIterator(FunctionIterator[T]):
                 stop = verdicts.next_failure(0)
             kept = list(itertools.compress(self._elements[:stop], verdicts))
             if kept:
-                end = stop
-                if len(kept) > count:
-                    del kept[count:]
-                    end = _ends(verdicts)[count]
-                while not verdicts[end - 1]:
-                    end -= 1
-                self._given, self._ends = verdicts[:end], []
-                self._move_on(end, len(kept))
+                del kept[count:]
+                ends = itertools.compress(range(1, stop + 1), verdicts)
+                self._ends = [0, *itertools.islice(ends, len(kept))]
+                self._move_on(self._ends[-1], len(kept))
                 return kept
             if stop < len(verdicts):
                 failure = verdicts[stop]
@@ -150,28 +147,19 @@ class FilterDatasetIterator(FunctionIterator[T]):
         self._watch.see(count, count - kept)
 
     def put_back(self, count: int) -> None:
-        before, self._back = self._looked_at(), self._back + count
-        self.parent.put_back(before - self._looked_at())
+        before, ends = self._back, self._ends
+        self._back = back = before + count
+        self.parent.put_back(ends[-1 - before] - ends[-1 - back])
 
     def pass_over(self, count: int) -> None:
-        before, self._back = self._looked_at(), self._back - count
-        self.parent.pass_over(self._looked_at() - before)
-
-    def _looked_at(self) -> int:
-        """Return the parent's offset in the chunk of the last `take`."""
-        if not self._ends:
-            self._ends = _ends(self._given)
-        return self._ends[-1 - self._back]
+        before, ends = self._back, self._ends
+        self._back = back = before - count
+        self.parent.pass_over(ends[-1 - back] - ends[-1 - before])
 
     def forget_read(self) -> None:
         self._elements = self._verdicts = ()
-        self._given, self._ends, self._back = (), [], 0
+        self._ends, self._back = [0], 0
 
     def _judge(self, verdicts: list[Any], elements: list[Any]) -> None:
         # `truth` may fail too: that of an array does.
         verdicts.extend(map(operator.truth, map(self._keeps, elements)))
-
-
-def _ends(verdicts: Sequence[Any]) -> list[int]:
-    """Return 0, then for each kept element the number of elements up to and including it."""
-    return [0, *(end for end, keep in enumerate(verdicts, 1) if keep)]

@@ -4,7 +4,6 @@ Workers exchange pickled objects, accompanied by file descriptors. The fork serv
 a few bytes.
 """
 
-import contextlib
 import os
 import pickle
 import select
@@ -164,8 +163,13 @@ class Channel:
 
     def close(self) -> None:
         """Shut the connection down for both sides, even if a forked child has it open."""
-        with contextlib.suppress(OSError):  # The other process has closed it already.
+        try:
             self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError as error:  # The other process has closed it already.
+            from wholegrain._core.interruption import is_interruption  # Rarely needed.
+
+            if is_interruption(error):
+                raise
         self.detach()
 
     def detach(self) -> None:

@@ -9,7 +9,7 @@ import threading
 import weakref
 from array import array
 
-from wholegrain._core.interruption import is_interruption
+from wholegrain._core.interruption import is_interruption, suppress_errors
 from wholegrain._workers.local import channel, memory
 from wholegrain._workers.local.interpreter import credentials
 from wholegrain._workers.local.launcher import WorkerProcess
@@ -186,7 +186,7 @@ class _Kept:
         self.number = number
 
     def __del__(self) -> None:
-        with contextlib.suppress(OSError):  # The fork server has died, and with it the objects.
+        with suppress_errors(OSError):  # The fork server has died, and with it the objects.
             self._control.send(channel.REQUEST.pack(channel.DROP, 0, self.number))
 
 

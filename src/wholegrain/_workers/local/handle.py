@@ -1,13 +1,12 @@
 """The main process's side of one worker process on this machine."""
 
-import contextlib
 import errno
 import os
 import pickle
 import sys
 from io import FileIO
 
-from wholegrain._core.interruption import is_interruption
+from wholegrain._core.interruption import is_interruption, suppress_errors
 from wholegrain._read import machine
 from wholegrain._workers import messages
 from wholegrain._workers.backend import Message, WorkerExit, WorkerHandle, WorkerSpec
@@ -175,7 +174,7 @@ class LocalHandle(WorkerHandle):
         """Return the stack that faulthandler wrote if native code crashed."""
         if self._crash_file is None:
             return ""
-        with contextlib.suppress(OSError, ValueError):  # The file may have been closed.
+        with suppress_errors(OSError, ValueError):  # The file may have been closed.
             return os.pread(self._crash_file.fileno(), 1 << 16, 0).decode(errors="replace").strip()
         return ""
 
@@ -206,15 +205,12 @@ class LocalHandle(WorkerHandle):
 
 def process_state(pid: int) -> str:
     """Return Linux's one-letter state of a process, or "" if it is unknown."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0].decode()
-    except (OSError, IndexError):
-        return ""
+    with suppress_errors(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()[0].decode()
+    return ""
 
 
 def _current_directory() -> str:
-    try:
+    with suppress_errors(OSError):
         return os.getcwd()
-    except OSError:
-        return os.sep  # The directory was removed.
+    return os.sep  # The directory was removed.

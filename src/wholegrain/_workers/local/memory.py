@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from io import FileIO
 from typing import Any, Literal
 
+from wholegrain._core.interruption import suppress_errors
+
 Kind = Literal["memfd", "unlinked", "named"]
 
 Handle = int | str
@@ -161,7 +163,7 @@ def _map(descriptor: int, nbytes: int, access: int) -> mmap.mmap:
 def populate(memory: mmap.mmap, start: int, nbytes: int) -> None:
     """Populate pages before they are written, if the system supports it."""
     if sys.platform == "linux":
-        with contextlib.suppress(OSError, ValueError):  # Otherwise each page faults.
+        with suppress_errors(OSError, ValueError):  # Otherwise each page faults.
             memory.madvise(_MADV_POPULATE_WRITE, start, nbytes)
 
 
