@@ -50,6 +50,9 @@ _STAGE_COST_S = 40e-6
 _MOST_COST = 0.002
 """The share of the reading time that clocks may cost."""
 
+_FIRST_AFTER_S = 2e-3
+"""When the first chunk is measured: the clocks would cost a short run more than its elements."""
+
 _SIZES_EVERY = 8
 
 _SAMPLE = 64
@@ -127,6 +130,8 @@ class ClockedReader:
         """
         if self._is_first:
             self._is_first = False  # Not measured, because it opens files.
+            soon = time.perf_counter() + _FIRST_AFTER_S
+            self._reads.not_before = max(self._reads.not_before, soon)
         elif self._reads.pending >= self._clocked_after and (
             not self._reads.not_before or time.perf_counter() >= self._reads.not_before
         ):

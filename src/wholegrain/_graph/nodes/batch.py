@@ -257,7 +257,13 @@ class BatchDatasetIterator(TransformIterator[T]):
         return self._next_batch()  # type: ignore[no-any-return]
 
     def _next_batch(self) -> Any:
-        members = self._members()
+        read, size = self._read, self._batch_size
+        if read and len(read) >= size:  # The usual case of small batches, with few calls.
+            members = read[:size]
+            self.parent.pass_over(size)
+            del read[:size]
+        else:
+            members = self._members()
         try:
             return self._batch_fn(members)
         except Exception as error:

@@ -30,7 +30,7 @@ from wholegrain._state.validate import copy_state
 _FIRST_STEPS, _MOST_STEPS = 16, 4096
 
 # With a smaller buffer, the stages downstream would run ahead by too few elements to gain by it.
-_LEAST_CHUNK = 16
+_LEAST_CHUNK = 8
 
 # This many slow measurements in a row are not noise.
 _SLOW_LOOKS = 2
