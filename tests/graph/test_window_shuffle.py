@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.graph.tools import END, R, X, fails_on, outcomes, outcomes_and_states
+from wholegrain._core.permute import shuffle_indices
 from wholegrain.testing import check_iter_dataset
 
 
@@ -81,3 +83,18 @@ def test_it_resumes() -> None:
     check_iter_dataset(X.WindowShuffleIterDataset(filtered, window_size=4, seed=2))
     twice = X.WindowShuffleIterDataset(_shuffled(10, 3, 1), window_size=4, seed=2)
     check_iter_dataset(twice)
+
+
+@pytest.mark.parametrize("size", [1, 3, 16, 200])
+def test_orders_that_are_computed_together_are_those_of_each_window(size: int) -> None:
+    seed = 2**32 - 20  # The seeds of later windows begin again at 0.
+    ds = _shuffled(50 * size + 1, size, seed)
+    elements = list(ds)
+    it = iter(ds)
+    for window in range(51):
+        rows = elements[window * size : (window + 1) * size]
+        alone = shuffle_indices(np.arange(len(rows))[::-1], len(rows), (seed + window) % 2**32)
+        assert rows == [window * size + place for place in alone.tolist()]
+        state = {"parent_window_start_state": {"next_index": window * size}}
+        it.set_state({**state, "window_index": window, "pos_in_window": 0})
+        assert next(it) == rows[0]

@@ -2,12 +2,14 @@
 
 import contextlib
 import operator
+from collections.abc import Sequence
 
 import numpy as np
 
+from wholegrain._core import native
 from wholegrain._core.failure import can_be_recorded
-from wholegrain._core.permute import shuffle_indices
-from wholegrain._core.types import State, T
+from wholegrain._core.permute import shuffle_each, shuffle_indices
+from wholegrain._core.types import Indices, State, T
 from wholegrain._core.whole_number import whole_count, whole_number
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import AnyDataset, OneParentIterNode
@@ -54,13 +56,58 @@ class WindowShuffleIterDataset(OneParentIterNode[T]):
         return f"WindowShuffleIterDataset(window_size={self._window_size})"
 
 
+_INDICES_AT_ONCE = 512
+"""The indices of small windows take long walks, so many of them walk together."""
+
+
+class _Orders:
+    """The order of each window; the orders of small windows are computed several at a time.
+
+    Args:
+        size: The number of elements in a window.
+        seed: The seed of the first window.
+    """
+
+    __slots__ = ("_computed", "_most", "_seed", "_size")
+
+    def __init__(self, size: int, seed: int) -> None:
+        self._size = size
+        self._seed = seed
+        self._most = max(1, _INDICES_AT_ONCE // max(1, size)) if native.lib is not None else 1
+        self._computed: tuple[int, Sequence[list[int]]] = 0, ()  # The first window, and orders.
+
+    def of(self, window_index: int, size: int) -> list[int]:
+        """Return the order of a window that has `size` elements."""
+        if self._most == 1 or size != self._size:
+            return self._shuffled(size, self._seeds(window_index, 1))[0]
+        first, orders = self._computed
+        place = window_index - first
+        if not 0 <= place < len(orders):
+            # More and more of them, because some runs are short.
+            count = 4 * len(orders) if orders and place == len(orders) else 1
+            orders = self._shuffled(size, self._seeds(window_index, min(count, self._most)))
+            self._computed, place = (window_index, orders), 0
+        return orders[place]
+
+    def _seeds(self, window_index: int, count: int) -> Indices:
+        start = (self._seed + window_index) % 2**32
+        return np.arange(start, start + count) % 2**32
+
+    def _shuffled(self, size: int, seeds: Indices) -> list[list[int]]:
+        places = np.arange(size)[::-1]
+        if len(seeds) == 1:
+            return [shuffle_indices(places, size, int(seeds[0])).tolist()]
+        shuffled = shuffle_each(np.tile(places, len(seeds)), size, np.repeat(seeds, size))
+        return shuffled.reshape(len(seeds), size).tolist()
+
+
 class WindowShuffleDatasetIterator(TransformIterator[T]):
     """A position in a window, and the parent's state at the start of that window."""
 
     def __init__(self, parent: DatasetIterator[T], window_size: int, seed: int) -> None:
         super().__init__(parent)
         self._window_size = window_size
-        self._seed = seed
+        self._orders = _Orders(window_size, seed)
         self._window: list[T] = []  # In shuffled order.
         self._window_start = parent.get_state()
         self._window_index = 0
@@ -121,9 +168,8 @@ class WindowShuffleDatasetIterator(TransformIterator[T]):
         self._is_last = 0 < len(window) < self._window_size
         if not window:
             raise StopIteration
-        size, seed = len(window), (self._seed + window_index) % 2**32
-        order = shuffle_indices(np.arange(size)[::-1], size, seed)
-        self._window = [window[position] for position in order.tolist()]
+        order = self._orders.of(window_index, len(window))
+        self._window = [window[position] for position in order]
 
     def _read_window(self) -> list[T]:
         window: list[T] = []
