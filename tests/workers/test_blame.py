@@ -163,13 +163,16 @@ def test_the_second_death_at_an_element_is_its_fault() -> None:
 
 def test_the_first_death_shows_no_element_but_lets_replacements_report_theirs() -> None:
     suspect = Suspect()
-    assert not suspect.note_death(5, _LOST, None)
-    assert not suspect.is_watched
     assert not suspect.note_death(5, _DIED, None)
     assert suspect.position == -1
     assert suspect.is_watched
     assert not suspect.note_death(5, _DIED, True)
     assert suspect.note_death(5, _DIED, True)
+
+
+def test_a_death_with_an_outside_cause_needs_no_report() -> None:
+    suspect = Suspect()
+    assert not suspect.note_death(5, _LOST, None)
     assert not suspect.is_watched
 
 
