@@ -21,7 +21,7 @@ def parse_bytes(text: str) -> int:
         ) from None
 
 
-def byte_limit(max_bytes: int | str | float, directory: str) -> int:
+def byte_limit(max_bytes: str | float, directory: str) -> int:
     """Return how many bytes `max_bytes` are; a float is a fraction of the disk of `directory`."""
     if isinstance(max_bytes, str):
         return parse_bytes(max_bytes)

@@ -235,7 +235,7 @@ class _Reader:
         buffer = np.empty(nbytes, np.uint8)
         done = 0
         while done < nbytes:  # One call reads at most 2 GB, and may be interrupted.
-            count = os.preadv(self._fd, [buffer[done:]], offset + done)
+            count = os.preadv(self._fd, [buffer.data[done:]], offset + done)
             if not count:
                 raise DamagedError
             done += count

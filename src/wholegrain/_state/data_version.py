@@ -16,9 +16,8 @@ def data_version(source: Any) -> list[Any]:
     """
     if not type(source).__module__.startswith("wholegrain."):
         return []
-    paths: Sequence[str] = getattr(source, "_data_paths", None) or getattr(
-        source, "_shown_paths", ()
-    )
+    shown: Sequence[str] = getattr(source, "_shown_paths", ())
+    paths: Sequence[str] = getattr(source, "_data_paths", shown)
     remote = [path for path in paths if "://" in path]
     versions: list[Any] = [_version(path) for path in paths if "://" not in path]
     if remote and objects is not None:

@@ -60,7 +60,7 @@ class DiskCacheMapDataset(OneParentMapNode[T]):
                 )
         folder.check(self._path)
         self._name = _name_of(parent)
-        self._about = {"length": self._length, "stages": list(_stage_labels(parent))[::-1]}
+        self._described = {"length": self._length, "stages": list(_stage_labels(parent))[::-1]}
         self._opened: tuple[int, Store] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class DiskCacheMapDataset(OneParentMapNode[T]):
         pid = os.getpid()
         if opened is None or opened[0] != pid:
             store = open_store(
-                self._path, self._name, self._length, self._about, self._max_bytes
+                self._path, self._name, self._length, self._described, self._max_bytes
             )
             opened = self._opened = (pid, store)
         return opened[1]
@@ -129,13 +129,13 @@ class DiskCacheMapDataset(OneParentMapNode[T]):
         assert isinstance(part, DiskCacheMapDataset)
         part._length = len(parent)
         part._name = _digest(f"{self._name} {share}")
-        part._about = {**self._about, "length": part._length, "share": share}
+        part._described = {**self._described, "length": part._length, "share": share}
         part._opened = None
         return part
 
     @property
     def keeps_indices(self) -> bool:
-        """Whether all stages upstream make one element of each, so that indices are the source's."""
+        """Whether indices are those of the source, because all stages make one element of each."""
         node: MapDataset[Any] = self.parent
         while isinstance(node, ElementTransform):
             node = node.parent
@@ -153,22 +153,25 @@ def _check_parent(parent: MapDataset[Any]) -> None:
     for node in _upstream(parent):
         if node.same_each_epoch:
             continue
-        stage = outline.label(node)
+        stage = outline.plain_label(node)
+        method = stage.partition("(")[0].strip()
+        where = f"before it: `ds.cache(path).{method}(...)`"
+        if len(node.parents) > 1:
+            where = "on each of the datasets that it reads from"
         raise ValueError(
-            f"`cache` keeps the elements of one epoch, but `{stage}` upstream of it makes other ones"
-            f" in each epoch. Call `cache` before it: `ds.cache(path).{stage.partition('(')[0]}(...)`."
-            if len(node.parents) == 1
-            else f"`cache` keeps the elements of one epoch, but `{stage}` upstream of it has another"
-            " order in each epoch. Call `cache` on each of the datasets that it reads from."
+            f"`cache` keeps the elements of one epoch, but `{stage}` upstream of it makes other"
+            f" ones in each epoch. Call `cache` {where}."
         )
     if outline.is_infinite(parent):
         raise ValueError("`cache` cannot keep an infinite dataset. Call `repeat` after `cache`.")
 
 
 def _upstream(dataset: MapDataset[Any]) -> Iterator[MapDataset[Any]]:
-    yield dataset
-    for parent in dataset.parents:
-        yield from _upstream(parent)
+    found = [dataset]
+    while found:
+        dataset = found.pop()
+        yield dataset
+        found += dataset.parents
 
 
 def _stage_labels(dataset: Any) -> Iterator[str]:
