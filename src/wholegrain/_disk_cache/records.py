@@ -6,10 +6,10 @@ The head refers to the layout, a record of its own: the containers of the elemen
 its arrays. Elements that differ only in values and shapes share it.
 """
 
-import pickle
 import struct
 import zlib
 from collections.abc import Callable
+from pickle import loads
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,8 @@ _HEAD = struct.Struct("<4sIQQQ")  # magic, checksum of the rest, index, place of
 _ELEMENT, _LAYOUT = b"WGel", b"WGla"
 _BODY = 64
 _MAX_LAYOUTS = 1024
+_unpack_head = _HEAD.unpack_from
+_ndarray = np.ndarray
 _NO_LAYOUT = 0
 
 START = 64
@@ -137,15 +139,12 @@ class Decoder:
             DamagedError: If it is not a record of this element.
         """
         place, stop = _check(_ELEMENT, index, record, verifies)
-        if place == _NO_LAYOUT:
-            return pickle.loads(memoryview(record)[stop:])
+        if not place:
+            return loads(record[stop:])
         layout = self._layouts.get(place)
         if layout is None:
             layout = self._layout(place)
-        body: Any = record[_BODY:stop]
-        if type(record) is bytes:
-            body = bytearray(body)  # The caller may write to arrays.
-        return layout.build(body, memoryview(record)[stop:])
+        return layout.build(record, stop)
 
     def _layout(self, place: int) -> "_Layout":
         head = self._read(place, _BODY)
@@ -154,7 +153,7 @@ class Decoder:
         *_, length = _HEAD.unpack_from(head)
         record = self._read(place, _BODY + length)
         _, stop = _check(_LAYOUT, 0, record, verifies=True)
-        layout = _Layout(pickle.loads(memoryview(record)[stop:]))
+        layout = _Layout(loads(record[stop:]))
         if len(self._layouts) >= _MAX_LAYOUTS:
             self._layouts.clear()
         self._layouts[place] = layout
@@ -167,23 +166,33 @@ class _Layout:
     def __init__(self, parts: Parts) -> None:
         arrays = [part for part in parts if is_array(part)]
         self._arrays = [(dtype, ndim, order) for _, dtype, ndim, order, *_ in arrays]
-        self._dims = struct.Struct(f"<{sum(ndim for _, ndim, _ in self._arrays)}q")
+        self._is_one_array = len(arrays) == 1
+        dims = struct.Struct(f"<{sum(ndim for _, ndim, _ in self._arrays)}q")
+        self._unpack_dims, self._dims_size = dims.unpack_from, dims.size
         self._build = builder(iter(parts))
 
-    def build(self, body: Any, rest: memoryview) -> Any:
-        """Return the element. Its arrays view `body`."""
-        dims = self._dims.unpack_from(rest)
-        arrays: list[Any] = []
-        at = start = 0
+    def build(self, record: Any, stop: int) -> Any:
+        """Return the element of a record whose arrays end at `stop`.
+
+        Its arrays are views of the record, or of a copy if the record is read-only.
+        """
+        dims = self._unpack_dims(record, stop)
+        others: Any = ()
+        if stop + self._dims_size < len(record):
+            others = loads(record[stop + self._dims_size :])
+        if type(record) is bytes:
+            record = bytearray(record)  # Callers may write to arrays. Quicker than `array.copy()`.
+        if self._is_one_array:
+            dtype, _, order = self._arrays[0]
+            arrays: list[Any] = [_ndarray(dims, dtype, record, _BODY, None, order)]
+            return self._build(iter(arrays), iter(others))
+        arrays = []
+        at, start = 0, _BODY
         for dtype, ndim, order in self._arrays:
-            shape = dims[at : at + ndim]
-            at += ndim
-            array: Any = np.ndarray(shape, dtype, body, start, None, order)
+            array: Any = _ndarray(dims[at : at + ndim], dtype, record, start, None, order)
             arrays.append(array)
-            start = aligned(start + array.nbytes)
-        others: list[Any] = []
-        if len(rest) > self._dims.size:
-            others = pickle.loads(rest[self._dims.size :])
+            at += ndim
+            start += aligned(array.nbytes)
         return self._build(iter(arrays), iter(others))
 
 
@@ -191,7 +200,7 @@ def _check(kind: bytes, index: int, record: Any, verifies: bool) -> tuple[int, i
     """Return the place of the layout, and where the pickle starts; raise if it is damaged."""
     if len(record) < _BODY:
         raise DamagedError
-    magic, checksum, found, place, length = _HEAD.unpack_from(record)
+    magic, checksum, found, place, length = _unpack_head(record)
     stop = len(record) - length
     if magic != kind or found != index or stop < _BODY:
         raise DamagedError

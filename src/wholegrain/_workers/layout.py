@@ -263,6 +263,11 @@ def builder(parts: Iterator[Any]) -> _Build:
         items = [builder(parts) for _ in keys]
         if all(item is _take_array for item in items):
             return lambda arrays, others: dict(zip(keys, arrays, strict=False))
+        if all(item in (_take_array, _take_other) for item in items):
+            kinds = [(key, item is _take_array) for key, item in zip(keys, items, strict=True)]
+            return lambda arrays, others: {
+                key: next(arrays if takes else others) for key, takes in kinds
+            }
         return lambda arrays, others: {
             key: item(arrays, others) for key, item in zip(keys, items, strict=True)
         }
