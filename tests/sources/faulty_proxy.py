@@ -86,6 +86,7 @@ class FaultyProxy:
         fault = self._fault()
         with self._lock:
             self.counts[fault or "passed"] += 1
+            self.counts["list"] += "list-type=2" in request.path
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
         if fault == "hang":
             time.sleep(self.hang_s)

@@ -60,7 +60,7 @@ def test_reads_compressed_batches(tmp_path: Path) -> None:
         writer.write_table(data, max_chunksize=10)
     source = ArrowDataSource(path, cache_bytes=6000)
     assert [row["y"] for row in source] == list(range(50))
-    assert source._pieces._nbytes <= 6000
+    assert source._pieces.nbytes <= 6000
     check_source(source)
 
 

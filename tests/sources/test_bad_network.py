@@ -1,5 +1,6 @@
 """Objects in a store that answers badly: a real S3 server, and a proxy that fails at random."""
 
+import gzip
 import http.server
 import logging
 import random
@@ -17,18 +18,28 @@ import pytest
 
 import wholegrain as wg
 from tests.s3_server import s3_bucket
-from tests.sources.faulty_proxy import FaultyProxy
-from tests.sources.files import records, write_parquet, write_tfrecord
+from tests.sources.faulty_proxy import FAULTS, FaultyProxy
+from tests.sources.files import records, write_array_record, write_parquet, write_tfrecord
+from tests.sources.test_jsonl import CONTENT, ROWS
+from tests.sources.test_mds import FIXTURES
 from tests.sources.test_parquet import example
+from tests.sources.test_tar import FIXTURE as TAR
+from wholegrain.experimental import JsonlIterDataset
 from wholegrain.sources import (
+    ArrayRecordDataSource,
+    CsvDataSource,
     FolderDataSource,
+    JsonlDataSource,
+    MdsDataSource,
     ParquetDataSource,
     RemoteOptions,
+    TarDataSource,
     TFRecordDataSource,
     set_remote_options,
 )
 from wholegrain.sources._files import open_file, read_all
 from wholegrain.sources.remote_options import options_for
+from wholegrain.testing.checks import assert_equal
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 pytest.importorskip("obstore")
@@ -71,6 +82,46 @@ def test_an_epoch_through_a_bad_network_is_complete(
     rows = ParquetDataSource(upload(bucket, "p.parquet", table))
     assert [row["number"] for row in rows] == list(range(40))
     assert sum(proxy.counts.values()) > proxy.counts["passed"] > 0
+
+
+def test_every_format_is_read_through_a_bad_network(
+    bucket: Any, proxy: FaultyProxy, tmp_path: Path
+) -> None:
+    upload(bucket, "formats/a.jsonl", CONTENT)
+    upload(bucket, "formats/a.jsonl.gz", gzip.compress(CONTENT))
+    upload(bucket, "formats/a.csv", b"a,b\n" + b"".join(b"%d,x\n" % n for n in range(50)))
+    upload(bucket, "formats/a.tar", TAR.read_bytes())
+    for file in sorted((FIXTURES / "mds-zstd").iterdir()):
+        upload(bucket, f"formats/mds/{file.name}", file.read_bytes())
+    records_file = write_array_record(tmp_path / "a.array_record", records(40))
+    upload(bucket, "formats/a.array_record", Path(records_file).read_bytes())
+    use(proxy, hedge_after_s=0.5)
+    proxy.share, proxy.faults = 0.2, tuple(fault for fault in FAULTS if fault != "hang")
+    base = "s3://data/formats/"
+    assert list(JsonlDataSource(f"{base}a.jsonl")) == ROWS
+    assert list(JsonlDataSource(f"{base}a.jsonl.gz")) == ROWS
+    assert list(JsonlIterDataset(f"{base}a.jsonl")) == ROWS
+    assert [row["a"] for row in CsvDataSource(f"{base}a.csv")] == [str(n) for n in range(50)]
+    samples = [*TarDataSource(f"{base}a.tar")]
+    assert [{**sample, "__url__": ""} for sample in samples] == [
+        {**sample, "__url__": ""} for sample in TarDataSource(TAR)
+    ]
+    local = list(MdsDataSource(FIXTURES / "mds-zstd"))
+    for found, sample in zip(MdsDataSource(f"{base}mds"), local, strict=True):
+        assert_equal(sample, found, "a sample")
+    assert list(ArrayRecordDataSource(f"{base}a.array_record")) == records(40)
+    assert sum(proxy.counts.values()) > proxy.counts["passed"] > 0
+
+
+def test_workers_do_not_list_a_pattern_again(bucket: Any, proxy: FaultyProxy) -> None:
+    for number in range(4):
+        upload(bucket, f"listed/{number}.jsonl", b"%d\n" % number)
+    use(proxy)
+    listed = proxy.counts["list"]
+    source = JsonlDataSource("s3://data/listed/*.jsonl")
+    ds = wg.MapDataset.source(source).to_iter_dataset()
+    assert list(ds.mp_prefetch(wg.MultiprocessingOptions(num_workers=2))) == [0, 1, 2, 3]
+    assert proxy.counts["list"] == listed + 1
 
 
 @pytest.mark.parametrize("fault", ["drop", "reset", "truncate", "503", "429", "hang"])

@@ -235,7 +235,7 @@ def test_killed_processes_leave_nothing_wrong(
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     try:
-        readers += [start() for _ in range(4)]
+        readers += [start() for _ in range(8 if ROUNDS > 20 else 4)]
         for reader in readers:
             assert reader.stdout is not None
             assert reader.stdout.readline() == "ready\n"

@@ -4,6 +4,8 @@ import gzip
 import json
 import os
 import pickle
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 import wholegrain as wg
+from wholegrain.experimental import JsonlIterDataset
 from wholegrain.sources import DataFileError, JsonlDataSource, TextLineDataSource
 from wholegrain.testing import check_source
 
@@ -66,6 +69,25 @@ def test_reads_what_was_written(
     assert list(JsonlDataSource(path)) == ROWS  # with the index that was saved
     texts = list(JsonlDataSource(path, parse=False))
     assert [json.loads(text) for text in texts] == ROWS
+
+
+@pytest.mark.parametrize("tool", ["gzip", "zstd", "pzstd", "bgzip", "pigz"])
+def test_reads_what_the_tools_wrote(tool: str, tmp_path: Path) -> None:
+    program = shutil.which(tool)
+    if program is None:
+        pytest.skip(f"{tool} is not installed")
+    (tmp_path / "data.jsonl").write_bytes(CONTENT)
+    with (tmp_path / "data.jsonl").open("rb") as given, (tmp_path / "data.z").open("wb") as file:
+        subprocess.run([program, "-c"], stdin=given, stdout=file, check=True)
+    assert list(JsonlDataSource(tmp_path / "data.z")) == ROWS
+    assert list(JsonlIterDataset(tmp_path / "data.z")) == ROWS
+
+
+def test_reads_what_hugging_face_wrote(tmp_path: Path) -> None:
+    datasets: Any = pytest.importorskip("datasets")
+    rows = [{"n": n, "text": f"zeile {n} äöü", "list": [n] * (n % 3)} for n in range(50)]
+    datasets.Dataset.from_list(rows).to_json(str(tmp_path / "data.jsonl"))
+    assert list(JsonlDataSource(tmp_path / "data.jsonl")) == rows
 
 
 @pytest.mark.parametrize("block", [1, 2, 5, 64])

@@ -1,7 +1,11 @@
 """What all sources of several files share: numbering records through, and reading many at once."""
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
@@ -101,3 +105,44 @@ def test_a_value_that_cannot_be_made_is_tried_again() -> None:
         cache.get("key", fail)
     assert cache.get("key", lambda: ("made", 1)) == "made"
     assert cache.get("key", fail) == "made"
+
+
+_MIXTURE = """
+import os, resource, sys, threading
+import wholegrain as wg
+from wholegrain.sources import JsonlDataSource
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+folder, count = sys.argv[1], int(sys.argv[2])
+parts = [wg.MapDataset.source(JsonlDataSource(f"{folder}/{n}.jsonl")) for n in range(count)]
+ds = wg.MapDataset.mix([part.seed(1).shuffle() for part in parts])
+found = sorted(ds.to_iter_dataset())
+assert found == list(range(2 * count)), found
+assert len(os.listdir("/proc/self/fd")) < 100
+assert threading.active_count() <= 17, threading.enumerate()
+"""
+
+
+def test_a_mixture_of_many_sources_keeps_few_files_open(tmp_path: Path) -> None:
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("counts the open files in /proc")
+    count = int(os.environ.get("WHOLEGRAIN_TEST_COMPONENTS", "150"))
+    for number in range(count):
+        (tmp_path / f"{number}.jsonl").write_text(f"{2 * number}\n{2 * number + 1}\n")
+    command = [sys.executable, "-c", _MIXTURE, str(tmp_path), str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("allow more with `ulimit -n`") == 1
+
+
+def test_all_caches_of_a_process_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wholegrain.sources._cache._BYTES_OF_PROCESS", 1)
+    # More than any other cache of this process may take, so that it is the limit of all.
+    caches: list[BoundedCache[int]] = [BoundedCache(10 << 40) for _ in range(20)]
+    for number, cache in enumerate(caches):
+        for key in range(3):
+            cache.get(key, lambda key=key: (key, 1 << 40))  # type: ignore[misc]
+        assert cache.nbytes == 3 << 40, number
+        assert sum(cache.nbytes for cache in caches) <= 10 << 40
+    assert caches[0].nbytes == 0
+    assert caches[0].get(0, lambda: (7, 1)) == 7

@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
     _demo(_command(commands, "demo", "show a training run that is killed and resumes exactly"))
     _inspect(_command(commands, "inspect", "show the content of a file or a folder", _FORMATS))
     _convert(_command(commands, "convert", "convert from one format to another", _FORMATS))
-    _cache(_command(commands, "cache", "list, verify or clear a cache of remote objects"))
+    _cache(_command(commands, "cache", "list, verify, clear or fill a cache on disk", _PIPELINE))
     _index(_command(commands, "index", "build the indexes of files ahead of time", _INDEXED))
     _bench(_command(commands, "bench", "measure how fast a pipeline is", _PIPELINE))
     _check(
@@ -199,11 +199,22 @@ def _convert(command: _Parser) -> None:
 def _cache(command: _Parser) -> None:
     command.add_argument(
         "action",
-        choices=["ls", "verify", "clear"],
-        help="ls: which objects it holds. verify: check all blocks, and delete damaged ones."
-        " clear: delete all blocks",
+        choices=["ls", "verify", "clear", "build"],
+        help="ls: what it holds. verify: check all of it, and delete what is damaged. clear: delete"
+        " all of it. build: compute the elements that `ds.cache(path)` in a pipeline keeps",
     )
-    command.add_argument("directory", metavar="DIR", help="the folder of the cache")
+    command.add_argument(
+        "place",
+        metavar="DIR|MODULE:NAME",
+        help="the folder of a cache; for `build` a pipeline: see below",
+    )
+    command.add_argument(
+        "--workers",
+        type=_whole_number(0),
+        metavar="N",
+        help="number of processes for `build`; by default one for each processor. 0 uses only this"
+        " process",
+    )
 
 
 def _index(command: _Parser) -> None:

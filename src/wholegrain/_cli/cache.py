@@ -1,20 +1,28 @@
-"""`wholegrain cache`: what a cache of remote objects contains."""
+"""`wholegrain cache`: what is in a cache of remote objects or of elements; fills the latter."""
 
 import argparse
 import os
 from collections.abc import Iterator
 
+from wholegrain._cli import element_caches
 from wholegrain._cli.console import Console
+from wholegrain._cli.errors import BadInput
 from wholegrain.sources.cache import MARKER, Cache, block_name
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    if not os.path.exists(os.path.join(arguments.directory, MARKER)):
-        raise ValueError(f"{arguments.directory!r} is not a cache of wholegrain")
-    cache = Cache(arguments.directory)
+    console = Console()
+    place = arguments.place
+    if arguments.action == "build":
+        return element_caches.build(place, arguments.workers, console)
+    if element_caches.is_one(place):
+        return element_caches.ACTIONS[arguments.action](place, console)
+    if not os.path.exists(os.path.join(place, MARKER)):
+        raise BadInput(f"{place!r} is not a cache of wholegrain.")
+    cache = Cache(place)
     action = {"ls": _list, "verify": _verify, "clear": _clear}[arguments.action]
-    return action(cache, Console())
+    return action(cache, console)
 
 
 def _list(cache: Cache, console: Console) -> int:

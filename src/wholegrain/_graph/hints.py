@@ -28,7 +28,6 @@ _HINTS: dict[str, dict[str, str]] = {
         "shard": "`ds[shard_index::shard_count]` is one of several shards.",
         "flat_map": "`experimental.FlatMapMapDataset(ds, transform)` does it.",
         "zip": "`experimental.ZipMapDataset([ds, other])` does it.",
-        "cache": "`experimental.CacheIterDataset(ds.to_iter_dataset())` does it.",
         "window_shuffle": (
             "`experimental.WindowShuffleMapDataset(ds, window_size=..., seed=...)` does it."
         ),

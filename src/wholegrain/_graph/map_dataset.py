@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import abc
 import builtins
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
+    ClassVar,
     Generic,
     Literal,
     Protocol,
@@ -130,6 +132,9 @@ class MapDataset(Dataset["MapDataset[Any]"], Generic[T_co], metaclass=_MapDatase
         >>> ds[0]
         >>> list(ds)
     """
+
+    same_each_epoch: ClassVar[bool] = True
+    """Whether each epoch has the same elements in the same order, if its parents' epochs have."""
 
     def __init__(self, parents: MapDataset[Any] | Sequence[MapDataset[Any]] = ()) -> None:
         self._parents = (parents,) if isinstance(parents, MapDataset) else tuple(parents)
@@ -345,6 +350,26 @@ class MapDataset(Dataset["MapDataset[Any]"], Generic[T_co], metaclass=_MapDatase
                 elements are pairs. "keep" gives some parts an element more, as `ds[i::n]` does.
         """
         return nodes.shard_dataset(self, shard_options, remainder)
+
+    def cache(
+        self, path: str | os.PathLike[str], max_bytes: str | float | None = None
+    ) -> MapDataset[T_co]:
+        """Keep the elements on disk, so that each is computed once.
+
+        Later epochs, other processes and later runs read them from `path`. An element is kept when
+        it is first read; `wholegrain cache build` computes all of them ahead of time. If the
+        pipeline upstream changes, its code or its files, elements are computed again.
+
+        Put `cache` after expensive stages, and before `shuffle` and `random_map`: every epoch has
+        to have the same elements.
+
+        Args:
+            path: A folder. It is created if it does not exist. Several pipelines may share it.
+            max_bytes: How large the folder may become: a number, a text such as `"100GB"`, or a
+                fraction of the disk such as `0.5`. When it is full, elements of pipelines that
+                nobody uses are deleted; after that, no more elements are kept.
+        """
+        return nodes.DiskCacheMapDataset(self, path, max_bytes)
 
     def seed(self, seed: int) -> MapDataset[T_co]:
         """Set the seed that shuffles and random maps downstream derive theirs from."""

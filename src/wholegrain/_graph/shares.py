@@ -107,7 +107,12 @@ def _contiguous(dataset: MapDataset[Any], index: int, count: int) -> MapDataset[
     if isinstance(dataset, sources) or not dataset.parents:
         start, stop = even_split(len(dataset), ShardOptions(index, count))
         return dataset.slice(slice(start, stop))
+    if isinstance(dataset, nodes.DiskCacheMapDataset) and dataset.keeps_indices:
+        start, stop = even_split(len(dataset), ShardOptions(index, count))
+        return dataset.slice(slice(start, stop))
     part = dataset.with_parents([_contiguous(parent, index, count) for parent in dataset.parents])
+    if isinstance(part, nodes.DiskCacheMapDataset):
+        return part.part(f"{index} of {count}", part.parent)
     if isinstance(part, nodes.RandomMapMapDataset):
         # Each element draws the random numbers of its index in the whole pipeline.
         start, _ = even_split(len(dataset), ShardOptions(index, count))

@@ -54,10 +54,10 @@ def _files(source: Any) -> str:
         return ""
     paths = source._shown_paths
     more = f" + {len(paths) - 1} more" if len(paths) > 1 else ""
-    return f"{_short_path(paths[0])}{more}" if paths else ""
+    return f"{short_path(paths[0])}{more}" if paths else ""
 
 
-def _short_path(path: str) -> str:
+def short_path(path: str) -> str:
     """Return the last two parts of a path, because file names alone may be ambiguous."""
     if "://" in path:
         path = path.partition("?")[0]  # The query string may contain credentials.

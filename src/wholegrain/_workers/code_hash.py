@@ -46,6 +46,12 @@ class _Code:
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles functions and classes of the user as their code, to be hashed and never loaded."""
 
+    def persistent_id(self, obj: Any) -> Any:
+        # The order of a set of strings is another one in each process.
+        if type(obj) in (set, frozenset):
+            return type(obj).__name__, sorted(map(code_hash, obj))
+        return None
+
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, types.FunctionType) and _is_own(obj.__module__):
             # As a state, because it may refer to the function itself.

@@ -40,10 +40,17 @@ _PADDING = bytes(_ALIGNMENT)
 _LARGE = 1 << 15
 
 
-def flatten(value: Any, parts: list[Any], arrays: list[Array], others: list[Any]) -> None:
+def flatten(
+    value: Any,
+    parts: list[Any],
+    arrays: list[Array],
+    others: list[Any],
+    sorts_keys: bool = True,
+) -> None:
     """Append the containers and leaves of `value` to `parts`, its arrays and its other leaves.
 
-    Object arrays and subclasses of `ndarray` count as other leaves.
+    Object arrays and subclasses of `ndarray` count as other leaves. With `sorts_keys`, the keys of
+    dicts are sorted if jax would sort them.
     """
     kind = type(value)
     if kind is _NDARRAY or kind is _MEMMAP:
@@ -61,7 +68,8 @@ def flatten(value: Any, parts: list[Any], arrays: list[Array], others: list[Any]
                 parts.append((_ARRAY, dtype, shape, "C", *more))
                 arrays.append(value)
     elif kind is dict and _has_plain_keys(value):
-        if follows_jax():  # `_core.tree` explains why the order of the keys depends on jax.
+        # `_core.tree` explains why the order of the keys depends on jax.
+        if sorts_keys and follows_jax():
             value = dict(sorted(value.items(), key=_key))
         parts.append((_DICT, *value))
         for item in value.values():
@@ -78,15 +86,15 @@ def flatten(value: Any, parts: list[Any], arrays: list[Array], others: list[Any]
                 parts.append(_OTHER)
                 others.append(item)
             else:
-                flatten(item, parts, arrays, others)
+                flatten(item, parts, arrays, others, sorts_keys)
     elif kind is list or kind is tuple:
         parts.append((_LIST if kind is list else _TUPLE, len(value)))
         for item in value:
-            flatten(item, parts, arrays, others)
+            flatten(item, parts, arrays, others, sorts_keys)
     elif isinstance(value, tuple) and hasattr(kind, "_fields") and hasattr(kind, "_make"):
         parts.append((kind, len(value)))
         for item in value:
-            flatten(item, parts, arrays, others)
+            flatten(item, parts, arrays, others, sorts_keys)
     else:
         parts.append(_OTHER)
         others.append(value)
@@ -124,7 +132,12 @@ def aligned(nbytes: int) -> int:
 
 def count_arrays(parts: Parts) -> int:
     """Count the arrays of an element."""
-    return sum(type(part) is tuple and part[0] == _ARRAY for part in parts)
+    return sum(map(is_array, parts))
+
+
+def is_array(part: Any) -> bool:
+    """Return whether a part of an element is an array."""
+    return type(part) is tuple and part[0] == _ARRAY
 
 
 class Packing:
@@ -185,7 +198,7 @@ class Rebuilder:
     """Rebuilds elements of one layout from blocks and other leaves."""
 
     def __init__(self, parts: Parts, locations: tuple[Location, ...]) -> None:
-        arrays = [part for part in parts if type(part) is tuple and part[0] == _ARRAY]
+        arrays = [part for part in parts if is_array(part)]
         self._arrays = [
             (shape, dtype, block, offset, order)
             for (_, dtype, shape, order, *_), (block, offset) in zip(arrays, locations, strict=True)
@@ -197,7 +210,7 @@ class Rebuilder:
             and all(order == "C" for *_, order in self._arrays)
         ):
             self._as_fields()
-        self._build = _builder(iter(parts))
+        self._build = builder(iter(parts))
 
     def _as_fields(self) -> None:
         """View the block as one structured record: a field lookup is faster than a new array."""
@@ -237,7 +250,7 @@ def _take_other(arrays: Iterator[Array], others: Iterator[Any]) -> Any:
     return next(others)
 
 
-def _builder(parts: Iterator[Any]) -> _Build:
+def builder(parts: Iterator[Any]) -> _Build:
     """Return a function that builds one leaf, or one container with its contents."""
     part = next(parts)
     if part == _OTHER:
@@ -247,13 +260,18 @@ def _builder(parts: Iterator[Any]) -> _Build:
         return _take_array
     if kind == _DICT:
         keys = part[1:]
-        items = [_builder(parts) for _ in keys]
+        items = [builder(parts) for _ in keys]
         if all(item is _take_array for item in items):
             return lambda arrays, others: dict(zip(keys, arrays, strict=False))
+        if all(item in (_take_array, _take_other) for item in items):
+            kinds = [(key, item is _take_array) for key, item in zip(keys, items, strict=True)]
+            return lambda arrays, others: {
+                key: next(arrays if takes else others) for key, takes in kinds
+            }
         return lambda arrays, others: {
             key: item(arrays, others) for key, item in zip(keys, items, strict=True)
         }
-    items = [_builder(parts) for _ in range(part[1])]
+    items = [builder(parts) for _ in range(part[1])]
     if kind == _LIST:
         return lambda arrays, others: [item(arrays, others) for item in items]
     if kind == _TUPLE:

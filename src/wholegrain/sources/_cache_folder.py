@@ -103,15 +103,23 @@ def _is_at(fd: int, path: str) -> bool:
         return False
 
 
-def write_whole(path: str, parts: Iterable[bytes | memoryview]) -> None:
-    """Write a file that appears complete or not at all."""
+def write_whole(path: str, parts: Iterable[bytes | memoryview], *, sync: bool = True) -> None:
+    """Write a file that appears complete or not at all.
+
+    Args:
+        path: The file.
+        parts: Its content.
+        sync: Whether that holds also if the machine crashes. A file with a checksum needs no such
+            guarantee, which takes tens of milliseconds.
+    """
     fd, temporary = _open_temporary(path)
     try:
         with os.fdopen(fd, "wb") as file:
             for part in parts:
                 file.write(part)
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
             os.replace(temporary, path)
     except BaseException:
         with suppress_errors(OSError):

@@ -7,10 +7,11 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from wholegrain._core.log import logger
+from wholegrain._state import data_version
 from wholegrain.sources import _remote
 from wholegrain.sources._errors import ForbiddenFileError, UnreadableFileError
 from wholegrain.sources.cache import Cache, block_name
@@ -25,6 +26,8 @@ _MOST_NAMES = 1 << 16
 # again that did not answer.
 _PATIENCE_S = 10.0
 _AWAY_S = 60.0
+# How many objects are asked about at the same time.
+_MOST_ASKED = 32
 
 
 class RemoteObject:
@@ -284,3 +287,20 @@ def list_under(url: str) -> list[str]:
         found = _remote.list_objects(url)
     cache.remember(folder, {"keys": found})
     return found
+
+
+def _versions(urls: list[str]) -> list[str]:
+    """Return what changes when the objects at some addresses do."""
+    with ThreadPoolExecutor(min(_MOST_ASKED, len(urls))) as pool:
+        return list(pool.map(_version, urls))
+
+
+def _version(url: str) -> str:
+    try:
+        found = info(url)
+    except (OSError, ImportError):
+        return ""  # Only the library of its format can read it.
+    return f"{found.size} {found.tag}"
+
+
+data_version.objects = _versions

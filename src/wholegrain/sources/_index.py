@@ -57,6 +57,7 @@ class Index:
         self.facts = facts
         self.arrays = arrays
         self.place = place
+        self.is_mapped = False  # Then it has a file descriptor.
 
 
 class Progress:
@@ -190,7 +191,9 @@ def _load(
         name: np.frombuffer(content, dtype, count, body + offset)
         for name, dtype, count, offset in header["arrays"]
     }
-    return Index(identity, header["facts"], arrays)
+    index = Index(identity, header["facts"], arrays)
+    index.is_mapped = isinstance(content, mmap.mmap)
+    return index
 
 
 def _aligned(offset: int) -> int:
@@ -211,7 +214,7 @@ def _save(index: Index, places: list[str], kind: str, settings: dict[str, Any], 
             folder = os.path.dirname(place)
             if place is not places[0] or _remote.is_remote(path):
                 os.makedirs(folder, mode=0o700, exist_ok=True)
-            write_whole(place, _parts(index, kind, settings))
+            write_whole(place, _parts(index, kind, settings), sync=False)
         except OSError as error:
             reasons.append(f"{folder!r}: {error.strerror}")
         else:

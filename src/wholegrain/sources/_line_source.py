@@ -55,7 +55,7 @@ class IndexedDataSource(ShardedDataSource[T]):
 
     def _prepare(self) -> None:
         # Both the file and its index may be mapped.
-        self._handles: Handles[Any] = Handles(self._open, _close, files_each=2)
+        self._handles: Handles[Any] = Handles(self._open, _close)
 
     @abstractmethod
     def _build(self, scan: Scan, path: str) -> tuple[dict[str, Any], Arrays]:
@@ -101,7 +101,9 @@ class IndexedDataSource(ShardedDataSource[T]):
         except BaseException:
             file.close()
             raise
-        return self._opened(path, open_content(file, index), index)
+        opened = self._opened(path, open_content(file, index), index)
+        opened.num_files = 1 + index.is_mapped
+        return opened
 
     @property
     def paths(self) -> list[str]:

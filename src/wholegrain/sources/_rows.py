@@ -60,7 +60,7 @@ class RowsDataSource(ShardedDataSource[dict[str, Any]]):
         self._prepare()
 
     def _prepare(self) -> None:
-        self._readers = Handles(self._open_again, _close)
+        self._readers = Handles(self._open_again, _close, self._forget_pieces)
         self._pieces: BoundedCache[Columns] = BoundedCache(self._cache_bytes)
 
     @abstractmethod
@@ -115,6 +115,10 @@ class RowsDataSource(ShardedDataSource[dict[str, Any]]):
             return columns, columns.nbytes
 
         return self._pieces.get((file, piece), decode)
+
+    def _forget_pieces(self, file: int) -> None:
+        """Drop the pieces that are views of a mapped file, which keep it open."""
+        self._pieces.forget(lambda key, nbytes: key[0] == file and not nbytes)
 
     def _read_one(self, file: int, position: int) -> dict[str, Any]:
         ends = self._piece_ends[file]

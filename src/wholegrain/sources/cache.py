@@ -21,7 +21,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import struct
 import threading
 import time
@@ -29,6 +28,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+from wholegrain._core.byte_limit import byte_limit
 from wholegrain._core.interruption import suppress_errors
 from wholegrain._core.log import logger
 
@@ -38,8 +38,6 @@ _VERSION = 1
 _NAME = re.compile(r"[0-9a-f]{64}")
 _FOOT = struct.Struct("<II")  # a checksum of name and content, and a number that marks blocks
 _MAGIC = 0x57474243
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 # When the cache is full, this share of it is made free, so that not every write has to.
 _FREED_AT_ONCE = 0.1
 # How often the time of the last use is written.
@@ -47,19 +45,6 @@ _USE_S = 60.0
 
 _verified: set[tuple[int, int, int]] = set()
 """The blocks that this process has verified: part of the name, the inode and the size."""
-
-
-def parse_bytes(text: str) -> int:
-    """Return the number of bytes that a text such as "100GB" names."""
-    match = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", text)
-    try:
-        if match is None:
-            raise ValueError
-        return int(float(match[1]) * _UNITS[match[2].upper()])
-    except (KeyError, ValueError):
-        raise ValueError(
-            f'{text!r} is not a number of bytes. Write it as 100_000_000 or "100MB".'
-        ) from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,20 +116,7 @@ class Cache:
 
     def limit(self) -> int:
         """Return how many bytes the cache may take now."""
-        if isinstance(self.max_bytes, str):
-            return parse_bytes(self.max_bytes)
-        if isinstance(self.max_bytes, bool) or not isinstance(self.max_bytes, (int, float)):
-            raise TypeError(
-                f'`max_bytes` has to be a number or "100GB", but got {self.max_bytes!r}.'
-            )
-        if isinstance(self.max_bytes, float):
-            if not 0 < self.max_bytes <= 1:
-                raise ValueError(
-                    f"`max_bytes` as a fraction of the disk has to be between 0 and 1, but got"
-                    f" {self.max_bytes}."
-                )
-            return int(shutil.disk_usage(self.directory).total * self.max_bytes)
-        return self.max_bytes
+        return byte_limit(self.max_bytes, self.directory)
 
     # Blocks.
 

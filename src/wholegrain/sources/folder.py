@@ -88,6 +88,13 @@ class FolderDataSource(RandomAccessDataSource[bytes]):
         """The files that reports name."""
         return [f"{self._root}/{self._pattern}"]
 
+    @property
+    def _data_paths(self) -> list[str]:
+        """The files whose content the records are. Asking a store about each would take long."""
+        if _paths.is_remote(self._root):
+            return []
+        return [f"{self._root}/{name}" for name in self._names]
+
     def __repr__(self) -> str:
         digest = hashlib.sha1("\0".join(self._names).encode(), usedforsecurity=False)
         return (

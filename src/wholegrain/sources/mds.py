@@ -93,6 +93,15 @@ class MdsDataSource(ShardedDataSource[dict[str, Any]]):
         """The files that reports name."""
         return [self._path]
 
+    @property
+    def _data_paths(self) -> list[str]:
+        """The files whose content the samples are; in a store, the one that contains hashes."""
+        names = ["index.json"]
+        if not _paths.is_remote(self._path):
+            for shard in self._shards:
+                names += [shard.raw.name] + ([shard.zipped.name] if shard.zipped else [])
+        return [self._file(name) for name in names]
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._path!r}, len={len(self)})"
 

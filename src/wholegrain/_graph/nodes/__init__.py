@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from wholegrain._graph.nodes.batch import BatchMapDataset as BatchMapDataset
     from wholegrain._graph.nodes.cache import CacheIterDataset as CacheIterDataset
     from wholegrain._graph.nodes.concatenate import ConcatenateMapDataset as ConcatenateMapDataset
+    from wholegrain._graph.nodes.disk_cache import DiskCacheMapDataset as DiskCacheMapDataset
     from wholegrain._graph.nodes.filter import FilterIterDataset as FilterIterDataset
     from wholegrain._graph.nodes.filter import FilterMapDataset as FilterMapDataset
     from wholegrain._graph.nodes.flat_map import FlatMapIterDataset as FlatMapIterDataset
@@ -69,6 +70,7 @@ _HOMES = {
     "BatchMapDataset": "nodes.batch",
     "CacheIterDataset": "nodes.cache",
     "ConcatenateMapDataset": "nodes.concatenate",
+    "DiskCacheMapDataset": "nodes.disk_cache",
     "FilterIterDataset": "nodes.filter",
     "FilterMapDataset": "nodes.filter",
     "FlatMapIterDataset": "nodes.flat_map",

@@ -18,6 +18,7 @@ class MapWithIndexMapDataset(ElementTransform[T]):
 
     checkpoint = CheckpointSpec(free=("transform",), position="parent")
     _repeats_itself = False
+    same_each_epoch = False
 
     def __init__(self, parent: MapDataset[Any], transform: Any) -> None:
         super().__init__(parent, transform)

@@ -57,6 +57,8 @@ def _is_set(dataset: Any, option: str) -> bool:
 class MixedMapDataset(ManyParentsMapNode[T]):
     """Several datasets mixed by weight, by index."""
 
+    same_each_epoch = False  # An epoch continues in each component where the last one ended.
+
     def __init__(self, datasets: Any, weights: Any, options: MixOptions = _PLAIN) -> None:
         components = components_of(datasets, options.seed_by)
         super().__init__(components.datasets)
@@ -140,6 +142,7 @@ class SelectedMapDataset(ManyParentsMapNode[T]):
     """Several datasets mixed by a user's map, by index."""
 
     checkpoint = CheckpointSpec(fixed=("selection_map", "length"))
+    same_each_epoch = False
 
     def __init__(
         self, datasets: Sequence[MapDataset[T]], selection_map: DatasetSelectionMap

@@ -24,6 +24,7 @@ class RandomMapMapDataset(ElementTransform[T]):
     checkpoint = CheckpointSpec(free=("transform", "seed"), position="parent")
     _repeats_itself = False
     is_random = True
+    same_each_epoch = False
 
     def __init__(self, parent: MapDataset[Any], transform: Any, seed: int | None) -> None:
         super().__init__(parent, transform)

@@ -30,6 +30,7 @@ class ShuffleMapDataset(IndexTransform[T]):
     keeps_size = True
     checkpoint = CheckpointSpec(fixed=("seed", "length"))
     is_random = True
+    same_each_epoch = False
 
     def __init__(self, parent: MapDataset[T], seed: int | None) -> None:
         super().__init__(parent)
@@ -83,6 +84,7 @@ class WindowShuffleMapDataset(IndexTransform[T]):
     keeps_size = True
     checkpoint = CheckpointSpec(fixed=("window_size", "seed", "length"))
     is_random = True
+    same_each_epoch = False
 
     def __init__(self, parent: MapDataset[T], *, window_size: int, seed: int) -> None:
         super().__init__(parent)
