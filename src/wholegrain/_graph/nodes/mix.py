@@ -125,6 +125,13 @@ class MixedMapDataset(ManyParentsMapNode[T]):
     def locate_many(self, indices: Indices) -> tuple[Indices, Indices]:
         return self._mixture.locate_many(indices)
 
+    def _stop_in_parent(self, number: int, stop: int) -> int | None:
+        return self._mixture.reach(number, stop)
+
+    def _positions_of(self, keys: Sequence[Indices], stop: int) -> Indices:
+        found = [self._mixture.positions_of(n, own, stop) for n, own in enumerate(keys)]
+        return np.concatenate(found)
+
     def _label(self) -> str:
         return f"mix ({outline.counted(len(self.parents), 'dataset')})"
 
@@ -183,6 +190,8 @@ def _as_array(pairs: Sequence[tuple[int, int]]) -> Any:
 
 class MixedIterDataset(IterNode[T]):
     """Several datasets mixed by weight, in order, until one ends."""
+
+    only_chooses = True
 
     def __init__(self, datasets: Any, weights: Any, options: MixOptions = _PLAIN) -> None:
         components = components_of(datasets, options.seed_by)
