@@ -126,10 +126,15 @@ class MixedMapDataset(ManyParentsMapNode[T]):
         return self._mixture.locate_many(indices)
 
     def _stop_in_parent(self, number: int, stop: int) -> int | None:
+        if not isinstance(self._mixture, Mixture):  # The weights change.
+            return super()._stop_in_parent(number, stop)
         return self._mixture.reach(number, stop)
 
     def _positions_of(self, keys: Sequence[Indices], stop: int) -> Indices:
-        found = [self._mixture.positions_of(n, own, stop) for n, own in enumerate(keys)]
+        mixture = self._mixture
+        if not isinstance(mixture, Mixture):
+            return super()._positions_of(keys, stop)
+        found = [mixture.positions_of(n, own, stop) for n, own in enumerate(keys)]
         return np.concatenate(found)
 
     def _label(self) -> str:
