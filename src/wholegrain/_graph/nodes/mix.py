@@ -1,10 +1,11 @@
 """Mixes datasets by weight, evenly and without randomness."""
 
+import dataclasses
 import itertools
 import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from wholegrain._core.errors import add_stage_note
 from wholegrain._core.failure import PartlyFailed
 from wholegrain._core.mixture import Mixture
 from wholegrain._core.mixture_plan import MixturePlan
+from wholegrain._core.origins import TracedTest
 from wholegrain._core.types import Indices, State, T
 from wholegrain._graph import run, shard_states
 from wholegrain._graph.chunks import for_each, read_singly
@@ -46,6 +48,9 @@ from wholegrain._state.validate import (
     wrong_state,
 )
 from wholegrain.transforms import DatasetSelectionMap
+
+if TYPE_CHECKING:
+    from wholegrain._graph.tracing import Tracer
 
 _PLAIN = MixOptions()
 
@@ -196,8 +201,6 @@ def _as_array(pairs: Sequence[tuple[int, int]]) -> Any:
 class MixedIterDataset(IterNode[T]):
     """Several datasets mixed by weight, in order, until one ends."""
 
-    only_chooses = True
-
     def __init__(self, datasets: Any, weights: Any, options: MixOptions = _PLAIN) -> None:
         components = components_of(datasets, options.seed_by)
         super().__init__(components.datasets)
@@ -214,6 +217,12 @@ class MixedIterDataset(IterNode[T]):
             return CheckpointSpec(fixed=("weights", *used), free=free)
         # Components with names may change between runs, and so may their weights.
         return CheckpointSpec(fixed=tuple(used), free=("weights", *free), names="keys")
+
+    def _traced(self, tracer: "Tracer") -> Any:
+        traced, measure = tracer.passing(self), self.settings.measure
+        if measure is not None:
+            traced.settings = dataclasses.replace(self.settings, measure=TracedTest(measure))
+        return traced
 
     def open(self) -> DatasetIterator[T]:
         context = run.current()
