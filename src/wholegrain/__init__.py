@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from wholegrain import testing as testing
     from wholegrain import torch as torch
     from wholegrain import transforms as transforms
+    from wholegrain._core.origins import Origin as Origin
     from wholegrain._loader.data_loader import DataLoader as DataLoader
     from wholegrain._loader.data_loader import load as load
     from wholegrain._loader.iterator import DataLoaderIterator as DataLoaderIterator
@@ -64,6 +65,7 @@ _MODULES = (
     "transforms",
 )
 _NAMES = {
+    "Origin": "wholegrain._core.origins",
     "DataLoader": "wholegrain._loader.data_loader",
     "DataLoaderIterator": "wholegrain._loader.iterator",
     "load": "wholegrain._loader.data_loader",

@@ -59,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     )
     _top(_command(commands, "top", "show what a running program is doing, live"))
     _dashboard(_command(commands, "dashboard", "show running programs as a web page"))
+    _trace(_command(commands, "trace", "show which records a step was made from", _PIPELINE))
     return top
 
 
@@ -256,6 +257,12 @@ def _check(command: _Parser) -> None:
     command.add_argument(
         "--seed", type=_whole_number(0), default=0, metavar="N", help="selects those steps (0)"
     )
+    command.add_argument(
+        "--digest",
+        metavar="FILE",
+        help="only compare the elements with those of another run, by their digests in FILE; if it"
+        " does not exist, write it",
+    )
     command.add_argument("--strict", action="store_true", help="treat warnings as failures")
     command.add_argument("--json", action="store_true", help="print JSON")
 
@@ -311,3 +318,36 @@ def _dashboard(command: _Parser) -> None:
     )
     command.add_argument("--record", metavar="FILE", help="write what is shown to a new file")
     command.add_argument("--open", metavar="FILE", help="show a file that was recorded")
+
+
+def _trace(command: _Parser) -> None:
+    command.add_argument(
+        "checkpoint",
+        metavar="CHECKPOINT",
+        help="a folder that the iterator was saved in, a folder of checkpoints with their steps as"
+        " names, or a file with a state in JSON",
+    )
+    command.add_argument(
+        "--pipeline", required=True, metavar="MODULE:NAME", help="which pipeline: see below"
+    )
+    command.add_argument(
+        "--step", type=_whole_number(0), required=True, metavar="N", help="which step, from 0"
+    )
+    command.add_argument(
+        "--at",
+        type=_whole_number(0),
+        metavar="N",
+        help="the step of the checkpoint, if its state does not tell; without it, the pipeline is"
+        " then read from its start",
+    )
+    command.add_argument(
+        "--process",
+        type=_whole_number(0),
+        default=0,
+        metavar="N",
+        help="which process of several saved the state (0)",
+    )
+    command.add_argument(
+        "--write", metavar="FILE", help="write the element: its arrays to an .npz, else a pickle"
+    )
+    command.add_argument("--json", action="store_true", help="print JSON")

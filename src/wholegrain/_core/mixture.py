@@ -97,6 +97,39 @@ class Mixture:
             position, rest = left, rest - weight
         return counts
 
+    def reach(self, component: int, stop: int) -> int:
+        """Return a number of elements of a component that contains all before position `stop`."""
+        return -(-stop // self._period) * self._weights[component]
+
+    def positions_of(self, component: int, keys: Indices, stop: int) -> Indices:
+        """Return the positions of elements of a component; only those before `stop` are sure."""
+        weight = self._weights[component]
+        if self._components is not None:
+            places = np.flatnonzero(self._component_table == component)
+            # The elements of a component are in order, so the place of one is known by its number.
+            return keys // weight * self._period + places[keys % weight]
+        found = [self._position_of(component, key) for key in keys.tolist()]
+        return np.array(found, np.int64)
+
+    def _position_of(self, component: int, key: int) -> int:
+        """Return the position of an element: the last with no more than `key` of them before it."""
+        low, high = 0, (key // self._weights[component] + 1) * self._period
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._count_before(component, middle) <= key:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _count_before(self, component: int, position: int) -> int:
+        periods, before = divmod(position, self._period)
+        rest = self._period
+        for weight in self._weights[:component]:
+            before, rest = before * (rest - weight) // rest, rest - weight
+        weight = self._weights[component]
+        return periods * weight + before - before * (rest - weight) // rest
+
     def _by_counting(self, positions: Indices) -> tuple[Indices, Indices]:
         """Count the elements of each component before and at each position of one period."""
         components = np.full(positions.shape, -1, dtype=np.int64)

@@ -91,6 +91,29 @@ def shuffle_index(index: int, length: int, seed: int) -> int:
     return native.lib.index_shuffle(index, length - 1, seed, _DATASET_ROUNDS, word_bits)
 
 
+def unshuffle_index(value: int, length: int, seed: int) -> int:
+    """Return the index of `0..length-1` that `shuffle_index` moves to `value`."""
+    if length <= SMALL_LENGTH:  # A walk has many steps there.
+        return int(np.flatnonzero(permutation(length, seed) == value)[0])
+    keys, w = round_keys(seed, _DATASET_ROUNDS), bits_per_word(length - 1)
+    mask = (1 << w) - 1
+    if value >> (2 * w):
+        return value  # It does not fit into the block, so it keeps its position.
+    while True:
+        left, right = value >> w, value & mask
+        for j in range(len(keys) - 2, -1, -2):
+            right ^= _mixed(left, keys[j + 1], w) & mask
+            left ^= _mixed(right, keys[j], w) & mask
+        value = left << w | right
+        if value < length:
+            return value
+
+
+def _mixed(x: int, key: int, w: int) -> int:
+    """Return what a round of the cipher adds to one word, given the other; higher bits vary."""
+    return (((x << 1 | x >> (w - 1)) & (x << 8 | x >> (w - 8))) ^ (x << 2 | x >> (w - 2))) ^ key
+
+
 def shuffle_indices(indices: Indices, length: int, seed: int) -> Indices:
     """Return the positions of many indices of `0..length-1`, as a new array."""
     if length <= SMALL_LENGTH:

@@ -35,6 +35,7 @@ from wholegrain._state.validate import WrongStateError, copy_state
 from wholegrain._workers.backend import resolve
 
 if TYPE_CHECKING:
+    from wholegrain._graph.tracing import Tracer
     from wholegrain._workers.pool import WorkerPool
     from wholegrain._workers.pool_iterator import PoolIterator
     from wholegrain._workers.program import Program
@@ -84,6 +85,9 @@ class AutoPrefetchIterDataset(OneParentIterNode[T]):
         return AutoPrefetchIterator(
             self._parent, run.current(), self._caps, self._worker_init_fn, self._backend
         )
+
+    def _traced(self, tracer: Tracer) -> Any:
+        return tracer(self._parent)
 
     def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
         raise ValueError(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import abc
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 from wholegrain._core.failure import Failure, can_be_recorded
 from wholegrain._core.names import transform_name
+from wholegrain._core.origins import TracedCall
 from wholegrain._core.types import State, T
 from wholegrain._graph import fusion
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
@@ -17,12 +18,18 @@ from wholegrain._graph.pace import Inputs
 from wholegrain._graph.user_functions import method_or_function
 from wholegrain._state import workers
 
+if TYPE_CHECKING:
+    from wholegrain._graph.tracing import Tracer
+
 
 class FunctionIterNode(OneParentIterNode[T]):
     """An iterable node that calls a user's function for each element."""
 
     takes: ClassVar[tuple[str, str]]
     """The class of `transforms` whose objects it takes, and the method that is called."""
+
+    element_argument: ClassVar[int] = 0
+    """Which argument of the function is the element."""
 
     def __init__(self, parent: Any, transform: Any) -> None:
         super().__init__(parent)
@@ -33,6 +40,14 @@ class FunctionIterNode(OneParentIterNode[T]):
     def function_of(cls, transform: Any) -> Callable[..., Any]:
         """Return the function to call."""
         return method_or_function(transform, *cls.takes)
+
+    def _traced(self, tracer: Tracer) -> Any:
+        traced = tracer.passing(self)
+        traced._transform = self._traced_function(self.function_of(self._transform))
+        return traced
+
+    def _traced_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return TracedCall(function, self.element_argument)
 
     @property
     def _element_spec(self) -> Any:

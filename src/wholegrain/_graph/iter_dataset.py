@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
+    ClassVar,
     Generic,
     Literal,
     overload,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from wholegrain import transforms
     from wholegrain._graph.iterator import DatasetIterator
     from wholegrain._graph.map_dataset import MapDataset
+    from wholegrain._graph.tracing import Tracer
     from wholegrain.schedule import Schedule
 
 Parent = Any  # A MapDataset or an IterDataset: anything with `__iter__` can be upstream.
@@ -108,6 +110,30 @@ class IterDataset(Dataset[Any], Generic[T_co], metaclass=_IterDatasetFactories):
     def _period(self) -> int | None:
         """The number of elements after which an infinite dataset repeats; None if unknown."""
         return getattr(self._parents[0], "_period", None) if len(self._parents) == 1 else None
+
+    only_chooses: ClassVar[bool] = False
+    """Whether its elements are its parents', as they are: it only chooses which, in which order."""
+
+    def _traced(self, tracer: Tracer) -> Any:
+        """Return the same transformation of elements that carry their origins."""
+        return tracer.iterable(self)
+
+    def find(
+        self, source_index: int, source: str | None = None, *, stop: int | None = None
+    ) -> list[int]:
+        """Return the steps at which a record comes.
+
+        This is the inverse of `provenance`. Where the position of a step is arithmetic, nothing is
+        read. Otherwise, as after a filter, all elements are read, and `stop` says how many.
+
+        Args:
+            source_index: The number of the record in its source.
+            source: The name of the source, as in `Origin.source`, if there are several.
+            stop: How many steps to look at; by default all of them.
+        """
+        from wholegrain._graph import finding  # Rarely used.
+
+        return finding.find(self, source_index, source, stop)
 
     if not TYPE_CHECKING:  # A type checker would accept any name as an attribute.
         __getitem__ = hints.NotThere(hints.NO_INDEX)

@@ -13,6 +13,7 @@ from wholegrain._core.interruption import is_interruption, suppress_errors
 from wholegrain._core.names import kind_of, transform_name
 from wholegrain._core.types import State, T, T_co
 from wholegrain._graph import hints, nodes, run
+from wholegrain._graph.asked import Asked
 from wholegrain._graph.has_mixture import HasMixture
 from wholegrain._graph.stats import STATS
 from wholegrain._observe import outline
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @hints.with_hints
-class DatasetIterator(HasMixture, abc.ABC, Generic[T_co]):
+class DatasetIterator(Asked, HasMixture, abc.ABC, Generic[T_co]):
     """A position in a dataset that moves with `next`, and can be saved and restored.
 
     A state holds no elements: it is a small dict for JSON that describes the position.

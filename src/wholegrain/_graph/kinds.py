@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import builtins
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from wholegrain._core.names import transform_name
 from wholegrain._core.stack import Empty
 from wholegrain._core.types import IndexT, Indices, NDArray, T
 from wholegrain._core.whole_number import whole_number
-from wholegrain._graph import fusion, run
+from wholegrain._graph import fusion, nodes, run
 from wholegrain._graph.chunks import for_each
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator
@@ -31,6 +31,9 @@ from wholegrain._graph.run_iterator import Run
 from wholegrain._graph.timed import with_clocks
 from wholegrain._graph.user_functions import method_or_function as method_or_function
 from wholegrain._observe import outline
+
+if TYPE_CHECKING:
+    from wholegrain._graph.tracing import Tracer
 
 AnyDataset: TypeAlias = IterDataset[T] | MapDataset[T]
 """The datasets that an iterable node may read from."""
@@ -121,6 +124,15 @@ class IndexTransform(OneParentMapNode[T]):
     def source_index(self, index: int) -> int:
         return self.parent.source_index(int(self.parent_index(index)))
 
+    def _stop_in_parent(self, number: int, stop: int) -> int | None:
+        return -(-stop // len(self)) * len(self.parent) if len(self) else 0
+
+    def _positions_of(self, keys: Sequence[Indices], stop: int) -> Indices:
+        return nodes.scanned(self.parent_index, stop, keys[0])
+
+    def _traced(self, tracer: Tracer) -> Any:
+        return tracer.passing(self)
+
 
 class ElementTransform(OneParentMapNode[T]):
     """A transformation that only computes a new element from the parent's."""
@@ -145,6 +157,15 @@ class ElementTransform(OneParentMapNode[T]):
         apply_to = self.apply_to
         for element, index in zip(elements, indices, strict=True):
             results.append(None if element is None else apply_to(element, index))
+
+    def _traced(self, tracer: Tracer) -> Any:
+        return tracer.elements(self)
+
+    def _stop_in_parent(self, number: int, stop: int) -> int | None:
+        return stop
+
+    def _positions_of(self, keys: Sequence[Indices], stop: int) -> Indices:
+        return keys[0]
 
     @property
     def _element_spec(self) -> Any:
@@ -248,6 +269,18 @@ class ManyParentsMapNode(MapNode[T]):
     def source_index(self, index: int) -> int:
         component, key = self.locate(index)
         return self._parents[component].source_index(key)
+
+    def _stop_in_parent(self, number: int, stop: int) -> int | None:
+        components, keys = self.locate_many(np.arange(stop))
+        return int(keys[components == number].max(initial=-1)) + 1
+
+    def _positions_of(self, keys: Sequence[Indices], stop: int) -> Indices:
+        components, found = self.locate_many(np.arange(stop))
+        here = [(components == n) & np.isin(found, own) for n, own in enumerate(keys)]
+        return np.flatnonzero(np.any(here, axis=0))
+
+    def _traced(self, tracer: Tracer) -> Any:
+        return tracer.passing(self)
 
     @property
     def _element_spec(self) -> Any:

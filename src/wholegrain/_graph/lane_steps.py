@@ -78,6 +78,11 @@ class LaneStepsIterDataset(OneParentIterNode[Any]):
     def open(self) -> DatasetIterator[Any]:
         return LaneStepsIterator(self, run.current())
 
+    def _traced(self, tracer: Any) -> Any:
+        from wholegrain._graph.traced_lanes import traced_steps  # Rarely used.
+
+        return traced_steps(self, tracer)
+
     def _label(self) -> str:
         owned, lanes = self.steps.owned, self.steps.lanes
         return f"steps ({len(owned)} of {outline.counted(lanes, 'lane')})"
@@ -197,7 +202,7 @@ class LaneStepsIterator(StageIterator[Any]):
         ]
         batch = tree.zip_leaves(np.concatenate, [part for part, _ in filled])
         is_row = np.arange(rows)[None] < np.array([count for _, count in filled])[:, None]
-        return _with_mask(batch, is_row.reshape(-1))
+        return with_mask(batch, is_row.reshape(-1))
 
     def _padding(self, lane: int) -> Any:
         """Return the part of a lane that has ended: its last row that did not fail, repeated."""
@@ -274,7 +279,7 @@ class LaneStepsIterator(StageIterator[Any]):
         self._lanes = {lane: change(iterator) for lane, iterator in self._lanes.items()}
 
     @property
-    def step(self) -> int:
+    def steps_taken(self) -> int:
         """How many steps were taken."""
         return self._step
 
@@ -374,7 +379,8 @@ def _padded(part: Any, rows: int) -> tuple[Any, int]:
     return tree.map_leaves(pad, part), count
 
 
-def _with_mask(batch: Any, mask: Any) -> Any:
+def with_mask(batch: Any, mask: Any) -> Any:
+    """Return a batch, and which of its rows are elements."""
     if not isinstance(batch, dict):
         return batch, mask
     if MASK in batch:

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from wholegrain._core.types import T
+from wholegrain._graph.asked import HasStep
 from wholegrain._graph.iterator import DatasetIterator
+from wholegrain._graph.run import RunContext
 from wholegrain._graph.timed import with_clocks, without_clocks
 
 
@@ -26,15 +28,24 @@ class _OfLastStage:
         return getattr(instance._output, self._name)
 
 
-class LastStage(DatasetIterator[T]):
+class LastStage(HasStep, DatasetIterator[T]):
     """Passes on what does not move the stages."""
 
     _output: DatasetIterator[T]
+    _context: RunContext
 
     # Attributes of the last stage, if it has them.
     worker_count = _OfLastStage()
     set_worker_count = _OfLastStage()
     get_packed_batch_size_bytes = _OfLastStage()
+
+    def _whole_run(self, method: str) -> Any:
+        return self
+
+    @property
+    def worker(self) -> tuple[int, int]:
+        """The share of a worker of torch that it reads, and the number of shares."""
+        return self._context.worker_index, self._context.worker_count
 
     @property
     def reads_ahead(self) -> bool:

@@ -34,6 +34,9 @@ class EpochMapDataset(IndexTransform[T]):
     def parent_index(self, index: IndexT) -> IndexT:
         return index + self._epoch * len(self.parent)
 
+    def _stop_in_parent(self, number: int, stop: int) -> int | None:
+        return stop + self._epoch * len(self.parent)
+
     def __str__(self) -> str:
         return f"EpochMapDataset(epoch={self._epoch})"
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from wholegrain import transforms
     from wholegrain._graph.iter_dataset import IterDataset
     from wholegrain._graph.iterator import DatasetIterator
+    from wholegrain._graph.tracing import Tracer
     from wholegrain.schedule import Schedule
     from wholegrain.sharding import ShardOptions
 
@@ -213,6 +214,44 @@ class MapDataset(Dataset["MapDataset[Any]"], Generic[T_co], metaclass=_MapDatase
         if len(self._parents) == 1:
             return self._parents[0].source_index(index)
         return index
+
+    def _record_at(self, index: int) -> tuple[int, int]:
+        """Return the record of a source at an index, and its epoch."""
+        epoch, record = divmod(index, len(self))
+        return record, epoch
+
+    def _traced(self, tracer: Tracer) -> Any:
+        """Return the same transformation of elements that carry their origins."""
+        return tracer.indexable(self)
+
+    def _stop_in_parent(self, number: int, stop: int) -> int | None:
+        """Return before which index of a parent all elements are that come before `stop` here.
+
+        None if it does not tell where they are.
+        """
+        return None
+
+    def _positions_of(self, keys: Sequence[Indices], stop: int) -> Indices:
+        """Return the indices before `stop` with elements from the indices `keys` of each parent."""
+        raise NotImplementedError
+
+    def find(
+        self, source_index: int, source: str | None = None, *, stop: int | None = None
+    ) -> list[int]:
+        """Return the indices at which a record comes.
+
+        This is the inverse of `provenance`. Shuffles, slices, mixtures and batches are computed
+        backwards, and nothing is read. After a filter or a flat map, the record is read where it
+        may be.
+
+        Args:
+            source_index: The number of the record in its source.
+            source: The name of the source, as in `Origin.source`, if there are several.
+            stop: How many indices to look at; by default all of them.
+        """
+        from wholegrain._graph import finding  # Rarely used.
+
+        return finding.find(self, source_index, source, stop)
 
     # Transformations.
 

@@ -29,6 +29,7 @@ from wholegrain._workers.backend import resolve
 from wholegrain.options import MultiprocessingOptions
 
 if TYPE_CHECKING:
+    from wholegrain._graph.tracing import Tracer
     from wholegrain._workers.program import Program
 
 
@@ -43,6 +44,7 @@ class ShardedIterDataset(InterleaveIterDataset[T]):
     )
 
     only_prefetches = True
+    takes_turns = True
 
     def __init__(
         self, parent: IterDataset[T], num_workers: int, buffer_size: int, sequential: bool
@@ -63,6 +65,16 @@ class ShardedIterDataset(InterleaveIterDataset[T]):
     def shares(self) -> Shares[T]:
         """The shares that the workers run."""
         return Shares(self._parent, self._num_workers, self._sequential)
+
+    @property
+    def traced_inputs(self) -> tuple[Any, ...]:
+        """The pipeline that the workers run."""
+        return self._parents
+
+    def _traced(self, tracer: Tracer) -> Any:
+        from wholegrain._graph.traced_lanes import TracedLanes  # It imports this module.
+
+        return TracedLanes(self._parent, self._num_workers, self._sequential, tracer)
 
     @property
     def is_one_to_one(self) -> bool:

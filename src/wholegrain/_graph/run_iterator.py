@@ -15,6 +15,7 @@ rest of the chunk; it is put back while they are asked for a position.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import operator
@@ -28,6 +29,7 @@ from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import S, State, T
 from wholegrain._graph import anchors, epochs, nodes, run, torch_workers, turns
 from wholegrain._graph.anchors import Anchor
+from wholegrain._graph.course import Course
 from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._graph.last_stage import LastStage
 from wholegrain._graph.pace import Pace
@@ -66,6 +68,7 @@ class Run(LastStage[T]):
         self._pace = Pace()
         self._limit = 1  # When `_taken` reaches this, the next anchor is due.
         self._anchor = Anchor(None, 0, time.perf_counter())
+        self.course = Course(dataset, None, 0)
         self.in_use = False  # Whether a thread is moving the stages.
         self._use(self._opened())
 
@@ -73,7 +76,7 @@ class Run(LastStage[T]):
         """Return new stages that start at the first element."""
         try:
             with run.entered(self._context):
-                output: DatasetIterator[T] = self.opened_from.open()
+                output: DatasetIterator[T] = self.course.dataset.open()
         except BaseException:
             run.leave()  # An interruption may have kept `entered` from doing this.
             raise
@@ -286,7 +289,10 @@ class Run(LastStage[T]):
     @moves_in_turn
     def set_state(self, state: State) -> None:
         self.mend()
-        if self._taken and anchors.may_fail_to_move(self.opened_from):
+        dataset = self.course.dataset_for(state, self.opened_from)
+        if dataset is not self.course.dataset:
+            self._replace_stages(state, dataset)
+        elif self._taken and anchors.may_fail_to_move(self.opened_from):
             self._replace_stages(state)
         else:
             if operator.length_hint(self._ready):
@@ -294,24 +300,31 @@ class Run(LastStage[T]):
                 self._output.check_state(state)
             self._move(lambda: self._output.set_state(state), lambda: copy.deepcopy(state))
 
-    def _replace_stages(self, state: State) -> None:
+    def _replace_stages(self, state: Any, dataset: Any = None) -> None:
         """Go to a state with new stages, so that the present ones keep their elements if it fails.
 
-        Otherwise they would have to read those elements again.
+        Otherwise they would have to read those elements again. They may be those of another graph.
         """
         if self._closed:
             raise closed_error()
-        output = self._opened()
+        before = self.course
+        if dataset is not None:
+            self.course = before._replace(dataset=dataset)
         try:
-            output.set_state(state)
+            output = self._opened()
+            with contextlib.ExitStack() as undo:
+                undo.callback(output.close)
+                output.set_state(state)
+                undo.pop_all()
         except BaseException:
-            output.close()
+            self.course = before
             raise
         self._retract()
         self._drop_stages()
         self._use(output)
         anchor = Anchor(copy.deepcopy(state), self._taken, time.perf_counter())
-        self._anchor, self._limit, self.in_use = anchor, self._taken + 1, False
+        course, limit = self.course.from_anchor(anchor), self._taken + 1
+        self._anchor, self.course, self._limit, self.in_use = anchor, course, limit, False
 
     @in_turn
     def check_state(self, state: State) -> None:
@@ -352,6 +365,7 @@ class Run(LastStage[T]):
         move()
         self._output.set_state(self._output.get_state())
         self._anchor, self._limit = self._new_anchor()
+        self.course = self.course.from_anchor(self._anchor)
 
     @property
     def get_shard_states(self) -> Callable[[], Any]:
@@ -372,21 +386,35 @@ class Run(LastStage[T]):
         """
         if self._closed:
             raise closed_error()
-        limit = self._limit
+        before = self._limit
         try:
             if rest := self._retract():
                 self._output.put_back(rest)
             move()
             new = Anchor(anchor(), self._taken, time.perf_counter())
-            self._anchor, self._limit, self.in_use = new, self._taken + 1, False
+            course, limit = self.course.from_anchor(new), self._taken + 1
+            self._anchor, self.course, self._limit, self.in_use = new, course, limit, False
         except BaseException as error:
             if is_interruption(error):
                 run.leave()
             elif may_tear:
                 self._limit = _TORN
             else:
-                self._limit = limit  # A failed `set_state` has moved no stage.
+                self._limit = before  # A failed `set_state` has moved no stage.
             raise
+
+    # Where it has begun.
+
+    @property
+    def recent(self) -> tuple[Anchor, int]:
+        """A recent position, and how many elements the consumer has got."""
+        return self._anchor, self._taken - operator.length_hint(self._ready)
+
+    @moves_in_turn
+    def change_course(self, course: Course) -> None:
+        """Read another graph, from the position where `course` begins."""
+        self.mend()
+        self._replace_stages(course.state, course.dataset)
 
     # Other methods.
 

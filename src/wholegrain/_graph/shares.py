@@ -26,14 +26,17 @@ class Shares(Generic[T]):
 
     def __init__(self, whole: IterDataset[T], count: int, sequential: bool) -> None:
         self.parents = (whole,)
-        self._count = count
+        self.count = count
         self._sequential = sequential
 
     def open(self, number: int, context: run.RunContext) -> DatasetIterator[T]:
         """Open an iterator over one share in this process."""
-        with run.entered(context.but(worker_index=number, worker_count=self._count)):
-            share = shard(self.parents[0], number, self._count, self._sequential)
-            return share.__iter__()
+        with run.entered(context.but(worker_index=number, worker_count=self.count)):
+            return self.share(number).__iter__()
+
+    def share(self, number: int) -> IterDataset[T]:
+        """Return the pipeline restricted to one share."""
+        return shard(self.parents[0], number, self.count, self._sequential)
 
     def open_in_worker(
         self, context: run.RunContext, number: int, count: int

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
+from wholegrain._graph.asked import HasStep
 from wholegrain._graph.auto_prefetch import set_worker_count
+from wholegrain._graph.course import STEERED, is_steered
 from wholegrain._loader import naming
 from wholegrain._state import files, state_dicts
 from wholegrain._state.validate import (
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 _VERSION = 2
 
 
-class DataLoaderIterator:
+class DataLoaderIterator(HasStep):
     """A position in a DataLoader that moves with `next`, and can be saved and restored.
 
     Args:
@@ -125,11 +127,16 @@ class DataLoaderIterator:
         """Raise unless `state_dict` belongs to this loader; do not move."""
         self._validate(_decoded(state_dicts.of_state_dict(state_dict)))
 
+    def _whole_run(self, method: str) -> Any:
+        return self._iterator
+
     def _state_text(self) -> str:
-        state = self._iterator.get_state()
+        state, about = self._iterator.get_state(), {}
+        if is_steered(state):  # Steps are skipped, or elements digested.
+            about, state = {STEERED: state[STEERED]}, state["parent"]
         if not self._data_loader.has_flat_map:
             state = self._as_last_seen(state)
-        return json.dumps(state, indent=4)
+        return json.dumps(state | about, indent=4)
 
     @property
     def _workers(self) -> int:
@@ -217,8 +224,11 @@ class DataLoaderIterator:
             )
 
     def _go_to(self, state: dict[str, Any]) -> None:
+        found = self._of_dataset({key: state[key] for key in state if key != STEERED})
+        if is_steered(state):
+            found = {STEERED: state[STEERED], "parent": found}
         # Do nothing after this: the iterator could not undo its move after an interruption here.
-        self._iterator.set_state(self._of_dataset(state))
+        self._iterator.set_state(found)
 
     def _of_dataset(self, state: dict[str, Any]) -> State:
         """Return the same position as a state of the dataset's iterator."""

@@ -1,5 +1,6 @@
 """Operations of a DataLoader, as transformations of records."""
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -105,33 +106,60 @@ class OperationIterDataset(OneParentIterNode[Any]):
 
     def _open(self, parent: DatasetIterator[Any]) -> DatasetIterator[Any]:
         operation = self._operation
+        function = self._function_of_record()
+        if function is not None:
+            return _on_data(parent, operation, function)
         match operation:
-            case transforms.Map():
-                return _on_data(parent, operation, lambda record: operation.map(record.data))
-            case transforms.RandomMap():
-                return _on_data(parent, operation, _with_rng(operation.random_map))
-            case transforms.TfRandomMap():
-                return _on_data(parent, operation, _with_rng(operation.np_random_map))
             case transforms.FlatMap():
                 return FlatMapDatasetIterator(parent, _RecordsOf(operation))
             case transforms.Filter():
                 return FilterDatasetIterator(parent, _OnData(operation))
             case transforms.Batch(batch_size, drop_remainder, batch_fn):
                 return _BatchIterator(parent, batch_size, drop_remainder, batch_fn)
-            case transforms.MapWithIndex():
-                count = self._shard_count
-                return _on_data(
-                    parent,
-                    operation,
-                    lambda record: operation.map_with_index(
-                        record.metadata.index // count, record.data
-                    ),
-                )
         if type(operation) is BatchOperation:
             return _BatchIterator(
                 parent, operation.batch_size, operation.drop_remainder, operation.make_batch
             )
         return _LegacyIterator(parent, operation)
+
+    def _function_of_record(self) -> Callable[[Record[Any]], Any] | None:
+        """Return what computes the new data of a record; None if not each record yields one."""
+        operation = self._operation
+        match operation:
+            case transforms.Map():
+                return lambda record: operation.map(record.data)
+            case transforms.RandomMap():
+                return _with_rng(operation.random_map)
+            case transforms.TfRandomMap():
+                return _with_rng(operation.np_random_map)
+            case transforms.FlatMap() | transforms.Filter() | transforms.Batch():
+                return None
+            case transforms.MapWithIndex():
+                count = self._shard_count
+                return lambda record: operation.map_with_index(
+                    record.metadata.index // count, record.data
+                )
+        return None
+
+    def _traced(self, tracer: Any) -> Any:
+        from wholegrain._loader import traced  # Rarely used.
+
+        operation, parent, bare = self._operation, tracer(self._parent), self._bare
+        function = operation.map if bare and isinstance(operation, transforms.Map) else None
+        if function is not None:
+            return traced.traced_map(parent, function)
+        of_record = self._function_of_record()
+        if of_record is not None:
+            return traced.traced_map(parent, lambda one: Record(one.metadata, of_record(one)))
+        match operation:
+            case transforms.FlatMap():
+                return traced.traced_flat_map(parent, _RecordsOf(operation))
+            case transforms.Filter():
+                keeps = operation.filter if bare else _OnData(operation)
+                return traced.traced_filter(parent, keeps)
+            case transforms.Batch() | BatchOperation():
+                return traced.traced_batch(parent, operation, bare)
+        raise traced.untraceable(operation)
 
     @property
     def _transform(self) -> Any:
@@ -265,6 +293,12 @@ class DataIterDataset(OneParentIterNode[Any]):
     def open(self) -> DatasetIterator[Any]:
         parent = self._parent.__iter__()
         return PassingIterator(parent) if self._bare else _DataIterator(parent)
+
+    def _traced(self, tracer: Any) -> Any:
+        from wholegrain._loader import traced
+
+        parent = tracer(self._parent)
+        return parent if self._bare else traced.traced_map(parent, operator.attrgetter("data"))
 
 
 class _DataIterator(PassingIterator[Any]):

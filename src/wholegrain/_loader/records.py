@@ -133,6 +133,13 @@ class SampledMapDataset(MapNode[Any]):
         metadata = self._metadata(index * self._shard_count + self._shard_index)
         return operator.index(in_source(metadata.record_key, self._num_records()))
 
+    def _record_at(self, index: int) -> tuple[int, int]:
+        place, count = index * self._shard_count + self._shard_index, self._num_records()
+        return self.source_index(index), 0 if count is None else place // count
+
+    def _traced(self, tracer: Any) -> Any:
+        return tracer.source(self, keeps_none=True)
+
     def __str__(self) -> str:
         return (
             f"SampledMapDataset(source={type(self._source).__name__},"

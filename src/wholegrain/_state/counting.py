@@ -39,7 +39,7 @@ _DRAWS = CountingRule(counter="index_for_rng")
 
 def is_one_to_one(dataset: Any) -> bool:
     """Whether every position read yields one element, so that their count is the whole state."""
-    while not _is_bridge(dataset):
+    while not is_bridge(dataset):
         if _own_rule(dataset) not in (_SAME, _DRAWS):
             return False
         dataset = dataset.parents[0]
@@ -62,8 +62,8 @@ class CountedStates:
 
     def __init__(self, dataset: Any) -> None:
         rules: list[CountingRule] = []
-        while not _is_bridge(dataset):
-            rules.append(_rule_of(dataset))
+        while not is_bridge(dataset):
+            rules.append(rule_of(dataset))
             dataset = dataset.parents[0]
         if not dataset.gives_all:
             raise UncountableError(
@@ -120,7 +120,8 @@ def read_until(state: State) -> int:
     return int(state["next_index"])
 
 
-def _rule_of(dataset: Any) -> CountingRule:
+def rule_of(dataset: Any) -> CountingRule:
+    """Return the rule of a stage; raise if it has none."""
     rule = _own_rule(dataset)
     if rule is None:
         raise UncountableError(
@@ -136,6 +137,6 @@ def _own_rule(dataset: Any) -> CountingRule | None:
     return rule if isinstance(rule, CountingRule) else None
 
 
-def _is_bridge(dataset: Any) -> bool:
+def is_bridge(dataset: Any) -> bool:
     """Whether a dataset reads a MapDataset in order, so that its position is an index."""
     return getattr(type(dataset), "is_bridge", False) is True

@@ -75,6 +75,10 @@ class ElasticLanesIterator(DatasetIterator[Any]):
 
     # Elements.
 
+    def _whole_run(self, method: str) -> Any:
+        # Steps of an epoch have origins. What would change a state does not fit those of lanes.
+        return self.base_iterator if method == "provenance" else super()._whole_run(method)
+
     @property
     def base_iterator(self) -> Run[Any]:
         """The iterator of the current epoch, created on first use."""
@@ -167,7 +171,7 @@ class ElasticLanesIterator(DatasetIterator[Any]):
             return 0
         self._run.mend()
         output: Any = self._run._output  # noqa: SLF001
-        return int(output.step)
+        return int(output.steps_taken)
 
     @property
     def steps_per_epoch(self) -> int | None:

@@ -67,6 +67,15 @@ class ShardedDataSource(RandomAccessDataSource[T]):
         file = bisect_right(ends, index)
         return self._read_one(file, index - ends[file - 1] if file else index)
 
+    def _where(self, index: int) -> tuple[str | None, int]:
+        """Return the file of a record, and its number there, for `Origin`."""
+        file = bisect_right(self._ends, index)
+        return self._path_of(file), index - self._ends[file - 1] if file else index
+
+    def _path_of(self, file: int) -> str | None:
+        files: list[str] = getattr(self, "_files", [])
+        return files[file] if files else None
+
     def __getitems__(self, record_keys: Sequence[SupportsIndex] | Indices) -> list[T]:
         """Return the records of `record_keys`, in that order. Keys may repeat.
 

@@ -167,6 +167,11 @@ class FilesIterator(StageIterator[T]):
     def _position(self) -> Position:
         return self._positions[self._next - 1] if self._next else self._begin
 
+    def _where_last(self) -> tuple[str, int]:
+        """Return the file of the last record, and how many come before it there, for `Origin`."""
+        before = self._positions[self._next - 2] if self._next > 1 else self._begin
+        return self._files[self._file], before.line
+
     def _read(self) -> None:
         """Read more records; raise StopIteration if there are none."""
         if self._closed:

@@ -5,6 +5,7 @@ import hashlib
 import logging
 import os
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -129,6 +130,13 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
         for part in self._parts:
             digest.update(part.path.encode())
         return f"{type(self).__name__}(hash_of_paths={digest.hexdigest()})"
+
+    def _where(self, index: int) -> tuple[str | None, int]:
+        path, position = super()._where(index)
+        return path, position + self._parts[bisect_right(self._ends, index)].start
+
+    def _path_of(self, file: int) -> str | None:
+        return self._parts[file].path
 
     def _count(self) -> list[int]:
         """Return the number of records in each part, from the files if it is unknown."""

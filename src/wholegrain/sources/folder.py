@@ -83,6 +83,10 @@ class FolderDataSource(RandomAccessDataSource[bytes]):
                 return list(pool.map(self.__getitem__, positions))
         return [self[position] for position in positions]
 
+    def _where(self, index: int) -> tuple[str, None]:
+        """Return the file of a record, for `Origin`."""
+        return f"{self._root}/{self._names[index]}", None
+
     @property
     def _shown_paths(self) -> list[str]:
         """The files that reports name."""

@@ -81,6 +81,10 @@ class MdsDataSource(ShardedDataSource[dict[str, Any]]):
     def _file(self, name: str) -> str:
         return f"{self._path}/{name}"
 
+    def _path_of(self, file: int) -> str | None:
+        shard = self._shards[file]
+        return self._file((shard.zipped or shard.raw).name)
+
     @property
     def columns(self) -> dict[str, str]:
         """The encodings of the columns."""

@@ -20,6 +20,7 @@ from wholegrain.sources._optional import require
 from wholegrain.sources._row_maker import Row
 
 if TYPE_CHECKING:
+    from wholegrain._graph.tracing import Tracer
     from wholegrain.sources._parquet_sequential import RowGroup, SequentialReader
 
 # How many files are interleaved.
@@ -92,6 +93,11 @@ class ParquetIterDataset(IterNode[Row]):
         if len(self._paths) == 1:
             return ParquetDatasetIterator(self._paths[0], self._read_kwargs, self._group_slices)
         return self.interleaved().open()
+
+    def _traced(self, tracer: Tracer) -> Any:
+        if len(self._paths) == 1:
+            return tracer.iterable(self)
+        return tracer.made(self.interleaved(), tracer.name(self))
 
     def interleaved(self) -> InterleaveIterDataset[Row]:
         """Return the same rows as an interleaving of one dataset per file."""
@@ -210,6 +216,11 @@ class ParquetDatasetIterator(StageIterator[Row]):
         following = self._following(group)
         if following is not None:
             self._reader.start_reading(following)
+
+    def _where_last(self) -> tuple[str, int]:
+        """Return the file, and the number of the last row there, for `Origin`."""
+        assert self._reader is not None
+        return self._path, sum(self._reader.piece_rows[: self._group]) + self._index - 1
 
     def _following(self, group: int) -> int | None:
         """Return the next row group that has rows."""

@@ -5,12 +5,13 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from itertools import islice, zip_longest
+from pathlib import Path
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
 import wholegrain as wg
-from wholegrain._cli.check import captures, elsewhere
+from wholegrain._cli.check import captures, digests, elsewhere
 from wholegrain._cli.console import Console, size_text
 from wholegrain._cli.errors import one_line, with_place
 from wholegrain._cli.pipelines import describe, load_pipeline
@@ -42,7 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
         console.line(arguments.pipeline, "bold")
         console.line(f"  {describe(pipeline)}")
     findings = []
-    for finding in _findings(pipeline, arguments):
+    found = _findings(pipeline, arguments)
+    if arguments.digest:
+        found = iter([_compare_digests(pipeline, Path(arguments.digest), arguments.elements)])
+    for finding in found:
         findings.append(finding)
         if not arguments.json:
             _show(console, finding)
@@ -62,6 +66,18 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         console.line("  All checks passed.", "green")
     return 1 if failed else 0
+
+
+def _compare_digests(pipeline: Any, path: Path, count: int) -> Finding:
+    name = "digest"
+    if not path.exists():
+        steps, running = digests.record(pipeline, path, count)
+        text = f"recorded {steps} steps in {path}, digest {running[:16]}"
+        return Finding(name, _GOOD, f"{text}\nThe same command compares another run with it.")
+    problem = digests.compare(pipeline, path, count)
+    if problem is None:
+        return Finding(name, _GOOD, f"the same elements as in {path}")
+    return Finding(name, _FAILED, f"The first difference from {path} is at {problem}")
 
 
 def _show(console: Console, finding: Finding) -> None:

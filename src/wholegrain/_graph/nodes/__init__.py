@@ -6,6 +6,7 @@ from wholegrain._core import lazy
 
 if TYPE_CHECKING:
     from wholegrain._graph.apply import apply_transformations as apply_transformations
+    from wholegrain._graph.finding import scanned as scanned
     from wholegrain._graph.later_epochs import at_epoch as at_epoch
     from wholegrain._graph.mix_options import MixOptions as MixOptions
     from wholegrain._graph.mixtures import describe_mixture as describe_mixture
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "apply_transformations": "apply",
+    "scanned": "finding",
     "autotune": "nodes.autotune",
     "BatchIterDataset": "nodes.batch",
     "BatchMapDataset": "nodes.batch",

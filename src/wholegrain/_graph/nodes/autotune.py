@@ -7,7 +7,7 @@ import enum
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.autotune_parameter import AutotuneParameter
 from wholegrain._core.interruption import is_interruption
@@ -30,6 +30,9 @@ from wholegrain._read.tuner import Seen, Tuner
 from wholegrain._state.counting import CountingRule
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain.options import tuned_read_options
+
+if TYPE_CHECKING:
+    from wholegrain._graph.tracing import Tracer
 
 _GB = 1 << 30
 
@@ -178,6 +181,9 @@ class AutotuneIterDataset(OneParentIterNode[T]):
             self._config.get_optimization_frequency(),
             self._config.get_warmup_steps(),
         )
+
+    def _traced(self, tracer: Tracer) -> Any:
+        return tracer(self._parent)
 
     def _new_tuner(self, worker_count: int) -> Tuner:
         cpu_budget = self._config.get_cpu_budget() / worker_count

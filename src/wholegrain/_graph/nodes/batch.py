@@ -3,7 +3,7 @@
 import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from wholegrain._core import tree
 from wholegrain._core.elements import nbytes
 from wholegrain._core.errors import add_stage_note
 from wholegrain._core.failure import PartlyFailed, is_failure, joined
+from wholegrain._core.origins import TracedBatch
 from wholegrain._core.stack import Empty, GrowingBatch, has_large_arrays, stack
 from wholegrain._core.types import Indices, State, T
 from wholegrain._core.whole_number import whole_number
@@ -22,6 +23,9 @@ from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.pace import LARGEST_CHUNK, Pace
 from wholegrain._state.counting import CountingRule
 from wholegrain._state.spec import CheckpointSpec
+
+if TYPE_CHECKING:
+    from wholegrain._graph.tracing import Tracer
 
 BatchFn = Callable[[Sequence[Any]], Any]
 
@@ -199,6 +203,21 @@ class BatchMapDataset(_Batches, OneParentMapNode[T]):
         epoch, position = divmod(index, self._length)
         return self.parent.source_index(epoch * self._parent_length + position * self._batch_size)
 
+    def _stop_in_parent(self, number: int, stop: int) -> int | None:
+        return -(-stop // self._length) * self._parent_length if self._length else 0
+
+    def _positions_of(self, keys: Sequence[Indices], stop: int) -> Indices:
+        epochs, positions = np.divmod(keys[0], self._parent_length)
+        batches = positions // self._batch_size
+        kept = batches < self._length  # The remainder of an epoch may be dropped.
+        found: Indices = epochs[kept] * self._length + batches[kept]
+        return found
+
+    def _traced(self, tracer: "Tracer") -> Any:
+        traced = tracer.passing(self)
+        traced._batch_fn = TracedBatch(stack if self._batch_fn is None else self._batch_fn)
+        return traced
+
 
 class BatchIterDataset(_Batches, OneParentIterNode[T]):
     """Consecutive elements stacked together, in order."""
@@ -223,6 +242,11 @@ class BatchIterDataset(_Batches, OneParentIterNode[T]):
         return BatchDatasetIterator(
             self._parent.__iter__(), self._batch_size, self._drop_remainder, self._batch_fn
         )
+
+    def _traced(self, tracer: "Tracer") -> Any:
+        traced = tracer.passing(self)
+        traced._batch_fn = TracedBatch(stack if self._batch_fn is None else self._batch_fn)
+        return traced
 
 
 class BatchDatasetIterator(TransformIterator[T]):

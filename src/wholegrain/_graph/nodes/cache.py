@@ -22,6 +22,7 @@ class CacheIterDataset(OneParentIterNode[T]):
     """
 
     keeps_size = True
+    only_chooses = True
     checkpoint = CheckpointSpec(rereads=True)
     is_cache = True
 

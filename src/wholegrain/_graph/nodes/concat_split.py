@@ -1,12 +1,15 @@
 """Concatenates sequences and cuts them into rows of a fixed length."""
 
 import collections
+import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import OneParentIterNode
+from wholegrain._packing.cell_origins import with_cell_origins, with_row_origins
 from wholegrain._packing.concat_split import (
     BOSHandling,
     ConcatenatedRow,
@@ -27,6 +30,9 @@ from wholegrain._state.validate import (
     shortened,
     wrong_state,
 )
+
+if TYPE_CHECKING:
+    from wholegrain._graph.tracing import Tracer
 
 _WHOLE = (-1, -1)  # The value in a state for a feature that is not cut.
 
@@ -81,6 +87,15 @@ class ConcatThenSplitIterDataset(OneParentIterNode[Row]):
 
     def open(self) -> DatasetIterator[Row]:
         return ConcatThenSplitDatasetIterator(self._parent.__iter__(), self._plan)
+
+    def _traced(self, tracer: "Tracer") -> Any:
+        # Cells carry their origins with them, and get the token for "begin of sequence" afterwards.
+        plan = self._plan
+        cells = tracer(self._parent).map(partial(with_cell_origins, plan))
+        traced: Any = self.with_parents([cells])
+        plain = [dataclasses.replace(feature, gets_bos=False) for feature in plan.features]
+        traced._plan = dataclasses.replace(plan, features=tuple(plain))
+        return traced.map(partial(with_row_origins, plan))
 
     @property
     def _element_spec(self) -> Any:

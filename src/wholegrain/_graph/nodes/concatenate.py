@@ -51,5 +51,15 @@ class ConcatenateMapDataset(ManyParentsMapNode[T]):
         lengths = self._length_array[components]
         return components, positions - (self._end_array[components] - lengths) + epochs * lengths
 
+    def _stop_in_parent(self, number: int, stop: int) -> int | None:
+        return -(-stop // len(self)) * self._lengths[number] if len(self) else 0
+
+    def _positions_of(self, keys: Sequence[Indices], stop: int) -> Indices:
+        found = []
+        for own, length, end in zip(keys, self._lengths, self._ends, strict=True):
+            epochs, positions = np.divmod(own, max(1, length))
+            found.append(epochs * len(self) + end - length + positions)
+        return np.concatenate(found)
+
     def __str__(self) -> str:
         return f"ConcatenateMapDataset[{len(self._parents)} parents]"

@@ -2,10 +2,11 @@
 
 import itertools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from wholegrain._core.failure import PartlyFailed
+from wholegrain._core.origins import TracedTest
 from wholegrain._core.types import T
 from wholegrain._graph import fusion
 from wholegrain._graph.chunks import after_failure
@@ -53,6 +54,9 @@ class FilterIterDataset(FunctionIterNode[T]):
 
     def open(self) -> DatasetIterator[T]:
         return FilterDatasetIterator(self._parent.__iter__(), self._transform)
+
+    def _traced_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return TracedTest(function)
 
     @property
     def _element_spec(self) -> Any:

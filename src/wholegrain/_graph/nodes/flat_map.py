@@ -5,12 +5,13 @@ import itertools
 import operator
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from wholegrain._core.failure import Failure, PartlyFailed, can_be_recorded
 from wholegrain._core.names import transform_name
+from wholegrain._core.origins import TracedFlatMap
 from wholegrain._core.types import FlatMaps, Indices, S, State, T
 from wholegrain._graph.chunks import after_failure, for_each
 from wholegrain._graph.element_iterator import FunctionIterator
@@ -20,6 +21,9 @@ from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.user_functions import check_flat_map
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import copy_state, wrong_state
+
+if TYPE_CHECKING:
+    from wholegrain._graph.tracing import Tracer
 
 
 class FlatMapMapDataset(OneParentMapNode[T]):
@@ -88,6 +92,13 @@ class FlatMapMapDataset(OneParentMapNode[T]):
     def source_index(self, index: int) -> int:
         return self.parent.source_index(index // self._transform.max_fan_out)
 
+    def _stop_in_parent(self, number: int, stop: int) -> int | None:
+        return -(-stop // self._transform.max_fan_out)
+
+    def _positions_of(self, keys: Sequence[Indices], stop: int) -> Indices:
+        fan_out: int = self._transform.max_fan_out
+        return (keys[0][:, None] * fan_out + np.arange(fan_out)).reshape(-1)
+
     @property
     def _element_spec(self) -> Any:
         raise NotImplementedError("The element spec after a flat map is not known.")
@@ -122,6 +133,11 @@ class FlatMapIterDataset(OneParentIterNode[T]):
 
     def open(self) -> DatasetIterator[T]:
         return FlatMapDatasetIterator(self._parent.__iter__(), self._transform)
+
+    def _traced(self, tracer: "Tracer") -> Any:
+        traced = tracer.passing(self)
+        traced._transform = TracedFlatMap(self._transform)
+        return traced
 
     _period = None  # An element may have any number of parts.
 

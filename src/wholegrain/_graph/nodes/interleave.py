@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wholegrain._core.autotune_parameter import AutotuneParameter, plain_int
 from wholegrain._core.difference import show
@@ -19,6 +20,9 @@ from wholegrain._graph.kinds import AnyDataset, IterNode
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._observe import outline
 from wholegrain._state.spec import CheckpointSpec
+
+if TYPE_CHECKING:
+    from wholegrain._graph.tracing import Tracer
 
 
 class InterleaveIterDataset(IterNode[T]):
@@ -70,6 +74,16 @@ class InterleaveIterDataset(IterNode[T]):
 
     def open(self) -> DatasetIterator[T]:
         return InterleaveDatasetIterator(self, run.current())
+
+    @property
+    def traced_inputs(self) -> Sequence[Any]:
+        """The datasets, if they exist already."""
+        return self._datasets if isinstance(self._datasets, (list, tuple)) else ()
+
+    def _traced(self, tracer: Tracer) -> Any:
+        traced = copy.copy(self)
+        traced._datasets = _TracedDatasets(self._datasets, tracer)  # type: ignore[assignment]
+        return traced
 
     @property
     def datasets(self) -> Sequence[Any] | MapDataset[Any]:
@@ -127,6 +141,27 @@ class InterleaveIterDataset(IterNode[T]):
             f"InterleaveIterDataset([{len(self._datasets)} datasets],"
             f" cycle_length={self._cycle_length})"
         )
+
+
+class _TracedDatasets:
+    """Datasets whose elements carry their origins, each made when it is opened."""
+
+    def __init__(self, datasets: Sequence[Any] | MapDataset[Any], tracer: Tracer) -> None:
+        self._datasets = datasets
+        self._tracer = tracer
+
+    def __len__(self) -> int:
+        return len(self._datasets)
+
+    def __getitem__(self, number: int) -> Any:
+        dataset = self._datasets[number]
+        if dataset is None:
+            return None
+        if isinstance(self._datasets, MapDataset):
+            # It has just been made, so the graph could not give its sources different names.
+            place = self._datasets.source_index(number)
+            return self._tracer.inside(dataset, f"dataset {place}")
+        return self._tracer(dataset)
 
 
 def _check_datasets(datasets: Any) -> None:

@@ -17,6 +17,7 @@ class LimitIterDataset(OneParentIterNode[T]):
     """
 
     keeps_size = True
+    only_chooses = True
     checkpoint = CheckpointSpec(free=("count",))
     _period = None  # It ends.
 

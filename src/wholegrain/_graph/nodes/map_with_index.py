@@ -37,6 +37,7 @@ class MapWithIndexIterDataset(FunctionIterNode[T]):
     """A function of each position and element, in order."""
 
     takes = ("MapWithIndex", "map_with_index")
+    element_argument = 1
     checkpoint = CheckpointSpec(free=("transform",))
     _repeats_itself = False
     counting = CountingRule(counter="counter")

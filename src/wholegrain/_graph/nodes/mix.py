@@ -1,10 +1,11 @@
 """Mixes datasets by weight, evenly and without randomness."""
 
+import dataclasses
 import itertools
 import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from wholegrain._core.errors import add_stage_note
 from wholegrain._core.failure import PartlyFailed
 from wholegrain._core.mixture import Mixture
 from wholegrain._core.mixture_plan import MixturePlan
+from wholegrain._core.origins import TracedTest
 from wholegrain._core.types import Indices, State, T
 from wholegrain._graph import run, shard_states
 from wholegrain._graph.chunks import for_each, read_singly
@@ -46,6 +48,9 @@ from wholegrain._state.validate import (
     wrong_state,
 )
 from wholegrain.transforms import DatasetSelectionMap
+
+if TYPE_CHECKING:
+    from wholegrain._graph.tracing import Tracer
 
 _PLAIN = MixOptions()
 
@@ -127,6 +132,18 @@ class MixedMapDataset(ManyParentsMapNode[T]):
     def locate_many(self, indices: Indices) -> tuple[Indices, Indices]:
         return self._mixture.locate_many(indices)
 
+    def _stop_in_parent(self, number: int, stop: int) -> int | None:
+        if not isinstance(self._mixture, Mixture):  # The weights change.
+            return super()._stop_in_parent(number, stop)
+        return self._mixture.reach(number, stop)
+
+    def _positions_of(self, keys: Sequence[Indices], stop: int) -> Indices:
+        mixture = self._mixture
+        if not isinstance(mixture, Mixture):
+            return super()._positions_of(keys, stop)
+        found = [mixture.positions_of(n, own, stop) for n, own in enumerate(keys)]
+        return np.concatenate(found)
+
     def _label(self) -> str:
         return f"mix ({outline.counted(len(self.parents), 'dataset')})"
 
@@ -203,6 +220,12 @@ class MixedIterDataset(IterNode[T]):
             return CheckpointSpec(fixed=("weights", *used), free=free)
         # Components with names may change between runs, and so may their weights.
         return CheckpointSpec(fixed=tuple(used), free=("weights", *free), names="keys")
+
+    def _traced(self, tracer: "Tracer") -> Any:
+        traced, measure = tracer.passing(self), self.settings.measure
+        if measure is not None:
+            traced.settings = dataclasses.replace(self.settings, measure=TracedTest(measure))
+        return traced
 
     def open(self) -> DatasetIterator[T]:
         context = run.current()

@@ -1,6 +1,8 @@
 """Nodes that change no element: a seed for stages downstream, options for the whole pipeline."""
 
-from wholegrain._core.types import IndexT, T
+from collections.abc import Sequence
+
+from wholegrain._core.types import IndexT, Indices, T
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.kinds import AnyDataset, IndexTransform, OneParentIterNode
 from wholegrain._graph.map_dataset import MapDataset
@@ -24,6 +26,9 @@ class SeedMapDataset(IndexTransform[T]):
     def parent_index(self, index: IndexT) -> IndexT:
         return index
 
+    def _positions_of(self, keys: Sequence[Indices], stop: int) -> Indices:
+        return keys[0]
+
     def _label(self) -> str:
         return f"seed({self.base_seed})"
 
@@ -42,6 +47,7 @@ class WithOptionsIterDataset(OneParentIterNode[T]):
     """
 
     keeps_size = True
+    only_chooses = True
     checkpoint = CheckpointSpec(free=("options",), position="parent")
     counting = CountingRule()
 
@@ -68,6 +74,7 @@ class SeedIterDataset(OneParentIterNode[T]):
     """The parent, with a seed from which stages downstream derive theirs."""
 
     keeps_size = True
+    only_chooses = True
     checkpoint = CheckpointSpec(position="parent")
     counting = CountingRule()
 

@@ -1,9 +1,12 @@
 """Packs sequences into rows of a fixed length, with little padding."""
 
+import dataclasses
+import functools
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from wholegrain._core.origins import Traced, spans_of
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import OneParentIterNode
@@ -14,8 +17,14 @@ from wholegrain._packing.row_order import row_order
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import WrongStateError, copy_state
 
+if TYPE_CHECKING:
+    from wholegrain._graph.tracing import Tracer
+
 # The maximum number of elements per read of the parent: a larger read is no cheaper per element.
 _ELEMENTS_PER_READ = 256
+
+_ORIGINS = "wholegrain origins"
+"""The meta feature in which origins pass through packing."""
 
 
 class _PackIterDataset(OneParentIterNode[Row]):
@@ -71,6 +80,15 @@ class _PackIterDataset(OneParentIterNode[Row]):
             shuffle_bins=self._shuffle_bins,
             group_by_feature=self._group_by_feature,
         )
+
+    def _traced(self, tracer: "Tracer") -> Any:
+        # A meta feature that has no length becomes a list with an entry for each element of a row.
+        plan = self._plan
+        lists = (*plan.list_features, _ORIGINS)
+        traced: Any = self.with_parents([tracer(self._parent).map(_with_origins)])
+        traced._plan = dataclasses.replace(plan, list_features=lists)
+        names = [feature.path[0] for feature in plan.features if not feature.is_meta]
+        return traced.map(functools.partial(_with_spans, tuple(map(str, names))))
 
     @property
     def _element_spec(self) -> Any:
@@ -282,3 +300,13 @@ class PackingDatasetIterator(TransformIterator[Row]):
         self._forget_batches()
         self._start = start
         super().close()
+
+
+def _with_origins(element: Traced) -> Row:
+    return {**element.value, _ORIGINS: element.origins}
+
+
+def _with_spans(features: Sequence[str], row: Row) -> Traced:
+    members = row.pop(_ORIGINS)
+    segments = {name: row[f"{name}_segment_ids"] for name in features}
+    return Traced(row, spans_of(segments, members))

@@ -50,6 +50,7 @@ class PrefetchIterDataset(IterNode[T]):
 
     keeps_size = True
     runs_ahead = READERS
+    only_chooses = True
     checkpoint = CheckpointSpec(free=("read_options", "allow_nones"))
     is_bridge = True  # `iter(map_dataset)` creates a new one each time.
 

@@ -3,12 +3,13 @@
 import contextlib
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from wholegrain._core import elements, tree
 from wholegrain._core.failure import can_be_recorded
+from wholegrain._core.origins import Traced, join_rows, split_rows
 from wholegrain._core.spec import ShapeDtypeStruct
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count
@@ -16,6 +17,9 @@ from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to
 from wholegrain._graph.kinds import AnyDataset, OneParentIterNode
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import copy_state, wrong_state
+
+if TYPE_CHECKING:
+    from wholegrain._graph.tracing import Tracer
 
 
 class RebatchIterDataset(OneParentIterNode[T]):
@@ -38,6 +42,11 @@ class RebatchIterDataset(OneParentIterNode[T]):
             raise ValueError(f"A batch needs at least one row, but got batch_size={batch_size}.")
         self._batch_size = batch_size
         self._drop_remainder = drop_remainder
+
+    def _traced(self, tracer: "Tracer") -> Any:
+        # The origins of each row are rows of one more array, and are cut and joined with the rest.
+        rebatched: Any = self.with_parents([tracer(self._parent).map(_with_origins)])
+        return rebatched.map(join_rows)
 
     def open(self) -> DatasetIterator[T]:
         return RebatchDatasetIterator(
@@ -160,3 +169,7 @@ def _cut(batch: Any, start: int, stop: int) -> Any:
 
 def _join(parts: Sequence[Any]) -> Any:
     return tree.zip_leaves(np.concatenate, parts)
+
+
+def _with_origins(batch: Traced) -> tuple[Any, Any]:
+    return split_rows(batch, _count_rows(batch.value))

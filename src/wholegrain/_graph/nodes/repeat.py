@@ -1,13 +1,22 @@
 """Repeats a dataset for several epochs."""
 
+import dataclasses
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from wholegrain._core.types import IndexT, State, T
+import numpy as np
+
+from wholegrain._core.origins import Traced
+from wholegrain._core.types import IndexT, Indices, State, T
 from wholegrain._core.whole_number import whole_count
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import AnyDataset, IndexTransform, OneParentIterNode
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._state.spec import CheckpointSpec
+
+if TYPE_CHECKING:
+    from wholegrain._graph.tracing import Tracer
 
 
 def _checked_epochs(method: str, num_epochs: int | None) -> int | None:
@@ -64,6 +73,15 @@ class RepeatMapDataset(IndexTransform[T]):
             raise ZeroDivisionError(f"{self} is empty: there is no element to read.")
         return index % self._parent_length
 
+    def _stop_in_parent(self, number: int, stop: int) -> int | None:
+        return stop if self._reseed else min(stop, self._parent_length)
+
+    def _positions_of(self, keys: Sequence[Indices], stop: int) -> Indices:
+        if self._reseed or not self._parent_length:
+            return keys[0]
+        starts = np.arange(0, stop, self._parent_length)
+        return (starts[:, None] + keys[0]).reshape(-1)
+
     def _label(self) -> str:
         return "repeat" if self._num_epochs is None else f"repeat({self._num_epochs})"
 
@@ -93,6 +111,9 @@ class RepeatIterDataset(OneParentIterNode[T]):
 
     def open(self) -> DatasetIterator[T]:
         return RepeatDatasetIterator(self._parent.__iter__(), self._num_epochs)
+
+    def _traced(self, tracer: "Tracer") -> Any:
+        return _TracedRepeat(tracer(self._parent), self._num_epochs)
 
     def _label(self) -> str:
         return "repeat" if self._num_epochs is None else f"repeat({self._num_epochs})"
@@ -150,3 +171,26 @@ class RepeatDatasetIterator(TransformIterator[T]):
         super().go_to(state)
         # A state in the middle of an epoch implies that the epoch is not empty.
         self._any_in_epoch = True
+
+
+class _TracedRepeat(RepeatIterDataset[Traced]):
+    """Repeats elements that carry their origins."""
+
+    def open(self) -> DatasetIterator[Traced]:
+        return _TracedRepeatIterator(self._parent.__iter__(), self._num_epochs)
+
+
+class _TracedRepeatIterator(RepeatDatasetIterator[Traced]):
+    """Adds the epochs of this stage to those of the origins."""
+
+    def __next__(self) -> Traced:
+        element = super().__next__()
+        if not self.epoch or element is None:
+            return element
+        origins = [
+            dataclasses.replace(one, epoch=one.epoch + self.epoch) for one in element.origins
+        ]
+        return Traced(element.value, tuple(origins), element.rows)
+
+    def take(self, count: int) -> list[Traced]:
+        return DatasetIterator.take(self, count)

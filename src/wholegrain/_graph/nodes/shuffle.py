@@ -1,10 +1,16 @@
 """Shuffles without a buffer: the index of each element in the parent is computed."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from wholegrain._core.permute import shuffle_each, shuffle_index, shuffle_indices
+from wholegrain._core.permute import (
+    shuffle_each,
+    shuffle_index,
+    shuffle_indices,
+    unshuffle_index,
+)
 from wholegrain._core.types import IndexT, Indices, T
 from wholegrain._core.whole_number import whole_count, whole_number
 from wholegrain._graph.kinds import IndexTransform
@@ -42,6 +48,14 @@ class ShuffleMapDataset(IndexTransform[T]):
             epoch, position = divmod(index, length)
             return shuffle_index(position, length, (self._seed + epoch) % 2**32) + epoch * length
         return _shuffle_epochs(index, length, self._seed)
+
+    def _positions_of(self, keys: Sequence[Indices], stop: int) -> Indices:
+        length, found = len(self.parent), []
+        for key in keys[0].tolist():
+            epoch, value = divmod(key, length)
+            index = unshuffle_index(value, length, (self._seed + epoch) % 2**32)
+            found.append(epoch * length + index)
+        return np.array(found, np.int64)
 
     def __str__(self) -> str:
         return "ShuffleMapDataset"

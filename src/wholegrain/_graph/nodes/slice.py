@@ -75,6 +75,13 @@ class SliceMapDataset(_PartMapDataset[T]):
         epoch, position = divmod(index, self._length)
         return self._start + position * self._step + epoch * self._parent_length
 
+    def _positions_of(self, keys: Sequence[Indices], stop: int) -> Indices:
+        epochs, positions = np.divmod(keys[0], self._parent_length)
+        picked, rest = np.divmod(positions - self._start, self._step)
+        kept = (rest == 0) & (picked >= 0) & (picked < self._length)
+        found: Indices = epochs[kept] * self._length + picked[kept]
+        return found
+
     def _label(self) -> str:
         part = str(self).removeprefix(type(self).__name__)
         return f"slice{part}".replace(str(sys.maxsize), "")
@@ -112,6 +119,14 @@ class ReindexMapDataset(_PartMapDataset[T]):
         if isinstance(index, int):
             return self._indices.one(int(position)) + epoch * self._parent_length
         return self._indices.many(position) + epoch * self._parent_length
+
+    def _stop_in_parent(self, number: int, stop: int) -> int | None:
+        if not len(self):
+            return 0
+        picked = self._indices.many(np.arange(min(stop, len(self))))
+        if picked.min(initial=0) < 0:
+            return None  # It reads from before the first epoch.
+        return -(-stop // len(self)) * self._parent_length + int(picked.max(initial=0)) + 1
 
     def __str__(self) -> str:
         count = len(self._indices)

@@ -1,8 +1,9 @@
 """Reads elements from a source or a range of integers."""
 
+import copy
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from wholegrain._graph.kinds import MapNode
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain.options import ReadOptions
+
+if TYPE_CHECKING:
+    from wholegrain._graph.tracing import Tracer
 
 
 class SourceMapDataset(MapNode[T]):
@@ -61,6 +65,32 @@ class SourceMapDataset(MapNode[T]):
             return index % len(self._source)
         except TypeError:
             return index
+
+    def _record_at(self, index: int) -> tuple[int, int]:
+        try:
+            epoch, record = divmod(index, len(self._source))
+        except TypeError:
+            return index, 0
+        return record, epoch
+
+    def _stop_in_parent(self, number: int, stop: int) -> int | None:
+        return min(stop, len(self._source))
+
+    def _positions_of(self, keys: Sequence[Indices], stop: int) -> Indices:
+        starts = np.arange(0, stop, max(1, len(self._source)))
+        return (starts[:, None] + keys[0]).reshape(-1)
+
+    @property
+    def traced_inputs(self) -> tuple[Any, ...] | None:
+        """The dataset that it reads as a source; None if the source is no dataset."""
+        return (self._source,) if isinstance(self._source, MapDataset) else None
+
+    def _traced(self, tracer: "Tracer") -> Any:
+        if self.traced_inputs is None:
+            return tracer.source(self)
+        traced = copy.copy(self)
+        traced._source = tracer(self._source)
+        return traced
 
     def _label(self) -> str:
         return f"source({type(self.source).__name__})"

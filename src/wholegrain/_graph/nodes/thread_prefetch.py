@@ -47,6 +47,7 @@ class ThreadPrefetchIterDataset(OneParentIterNode[T]):
 
     keeps_size = True
     runs_ahead = THREAD
+    only_chooses = True
     checkpoint = CheckpointSpec(free=("prefetch_buffer_size",), position="parent")
 
     def __init__(

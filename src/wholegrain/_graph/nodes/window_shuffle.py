@@ -27,6 +27,7 @@ class WindowShuffleIterDataset(OneParentIterNode[T]):
     """
 
     keeps_size = True
+    only_chooses = True
     checkpoint = CheckpointSpec(fixed=("window_size", "seed"), rereads=True)
     is_random = True
 

@@ -2,10 +2,13 @@
 
 import builtins
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from wholegrain._core.failure import PartlyFailed, is_failure
 from wholegrain._core.interruption import is_interruption
+from wholegrain._core.origins import joined
 from wholegrain._core.types import Indices, State, T
 from wholegrain._graph import shard_states
 from wholegrain._graph.iterator import (
@@ -19,6 +22,9 @@ from wholegrain._graph.kinds import AnyDataset, IterNode, MapNode, several
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import list_of, wrong_state
+
+if TYPE_CHECKING:
+    from wholegrain._graph.tracing import Tracer
 
 
 class ZipMapDataset(MapNode[tuple[T, ...]]):
@@ -59,6 +65,15 @@ class ZipMapDataset(MapNode[tuple[T, ...]]):
         # A tuple fails with the first of its members that failed.
         return PartlyFailed([next(filter(is_failure, row), row) for row in rows])
 
+    def _traced(self, tracer: "Tracer") -> Any:
+        return tracer.passing(self).map(joined)
+
+    def _stop_in_parent(self, number: int, stop: int) -> int | None:
+        return stop
+
+    def _positions_of(self, keys: Sequence[Indices], stop: int) -> Indices:
+        return np.concatenate(keys)
+
     @property
     def _element_spec(self) -> Any:
         return tuple(parent._element_spec for parent in self._parents)
@@ -89,6 +104,9 @@ class ZipIterDataset(IterNode[tuple[T, ...]]):
     def set_slice(self, sl: builtins.slice, sequential_slice: bool = False) -> None:
         """Keep a part of each dataset. This shards a worker's copy."""
         self._parents = shard_states.sliced(self._parents, sl, sequential_slice)
+
+    def _traced(self, tracer: "Tracer") -> Any:
+        return tracer.passing(self).map(joined)
 
     @property
     def _element_spec(self) -> Any:
