@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from wholegrain import testing as testing
     from wholegrain import torch as torch
     from wholegrain import transforms as transforms
+    from wholegrain._core.tolerated import FailedRecord as FailedRecord
+    from wholegrain._graph.quarantine import quarantine as quarantine
+    from wholegrain._graph.tolerance import TooManyErrorsError as TooManyErrorsError
     from wholegrain._loader.data_loader import DataLoader as DataLoader
     from wholegrain._loader.data_loader import load as load
     from wholegrain._loader.iterator import DataLoaderIterator as DataLoaderIterator
@@ -64,6 +67,9 @@ _MODULES = (
     "transforms",
 )
 _NAMES = {
+    "FailedRecord": "wholegrain._core.tolerated",
+    "TooManyErrorsError": "wholegrain._graph.tolerance",
+    "quarantine": "wholegrain._graph.quarantine",
     "DataLoader": "wholegrain._loader.data_loader",
     "DataLoaderIterator": "wholegrain._loader.iterator",
     "load": "wholegrain._loader.data_loader",

@@ -7,6 +7,7 @@ from typing import Any, Generic
 
 from wholegrain._core.types import T
 from wholegrain._graph import nodes, run
+from wholegrain._graph.carrier import carrying
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.map_dataset import MapDataset
@@ -31,9 +32,16 @@ class Shares(Generic[T]):
 
     def open(self, number: int, context: run.RunContext) -> DatasetIterator[T]:
         """Open an iterator over one share in this process."""
-        with run.entered(context.but(worker_index=number, worker_count=self._count)):
-            share = shard(self.parents[0], number, self._count, self._sequential)
-            return share.__iter__()
+        share = shard(self.parents[0], number, self._count, self._sequential)
+
+        def open_it(context: run.RunContext) -> DatasetIterator[T]:
+            with run.entered(context.but(worker_index=number, worker_count=self._count)):
+                return share.__iter__()
+
+        if context.account is None:
+            return open_it(context)
+        iterator: DatasetIterator[T] = carrying(share, context, open_it)
+        return iterator
 
     def open_in_worker(
         self, context: run.RunContext, number: int, count: int

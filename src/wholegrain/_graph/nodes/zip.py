@@ -4,8 +4,9 @@ import builtins
 from collections.abc import Sequence
 from typing import Any
 
-from wholegrain._core.failure import PartlyFailed, is_failure
+from wholegrain._core.failure import PartlyFailed
 from wholegrain._core.interruption import is_interruption
+from wholegrain._core.tolerated import group_of
 from wholegrain._core.types import Indices, State, T
 from wholegrain._graph import shard_states
 from wholegrain._graph.iterator import (
@@ -56,8 +57,8 @@ class ZipMapDataset(MapNode[tuple[T, ...]]):
         rows = list(zip(*columns, strict=True))
         if not any(type(column) is PartlyFailed for column in columns):
             return rows
-        # A tuple fails with the first of its members that failed.
-        return PartlyFailed([next(filter(is_failure, row), row) for row in rows])
+        # A tuple fails with the first of its members that failed and was not replaced.
+        return PartlyFailed([group_of(row, is_whole=True) for row in rows])
 
     @property
     def _element_spec(self) -> Any:
