@@ -20,6 +20,7 @@ from wholegrain._graph.drop_watch import DropWatch
 from wholegrain._graph.iterator import DatasetIterator, StageIterator, closed_error
 from wholegrain._graph.kinds import IterNode, add_read_note
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.reader_limits import shared_by, with_smaller_buffer
 from wholegrain._graph.tolerance import Counts, keeps_places
 from wholegrain._graph.uneven_chunks import FailedChunk, SparseChunk
 from wholegrain._observe import outline
@@ -38,8 +39,6 @@ from wholegrain.options import ReadOptions, plain_read_options, tuned_read_optio
 _BUFFER_BYTES, _BUFFER_BYTES_OF_WORKERS = 64 << 20, 8 << 20
 # Larger chunks make reads in the consumer's own thread no cheaper per element.
 _LARGEST_CHUNK = 1024
-# Readers that share one buffer may each read so many elements ahead.
-_SMALLEST_BUFFER = 4
 # A mixture of many datasets asks for larger chunks, but gets no larger ones than this.
 _LARGEST_HINT = 1 << 16
 
@@ -99,23 +98,6 @@ class PrefetchIterDataset(IterNode[T]):
         return f"PrefetchIterDataset(read_options={self._read_options}, allow_nones={nones})"
 
 
-def _shared(options: ReadOptions, readers: int) -> ReadOptions:
-    """Return the options of one of several readers that share the threads and the buffer."""
-    if readers == 1:
-        return options
-    threads = -(-options.num_threads // readers)
-    return ReadOptions(threads, max(threads, -(-options.prefetch_buffer_size // readers)))
-
-
-def _with_smaller_buffer(options: ReadOptions, parts: int) -> ReadOptions:
-    """Return the options of a reader whose buffer is one of several parts."""
-    size = options.prefetch_buffer_size
-    if parts == 1 or size <= _SMALLEST_BUFFER:
-        return options
-    size = max(_SMALLEST_BUFFER, -(-size // parts))
-    return ReadOptions(min(options.num_threads, size), size)
-
-
 class PrefetchDatasetIterator(StageIterator[T]):
     """A position in a MapDataset: the next index to return.
 
@@ -136,7 +118,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
         self._allow_nones = allow_nones
         self._length = len(dataset)
         self._watch = DropWatch(self, context.options)
-        self._errors = Counts(context.account)  # Those that were tolerated before this position.
+        self._watch.errors = Counts(context.account)
         self._closed = False
         self._reader: ReadAhead[T] | None = None
         self._stand_at(0)
@@ -147,6 +129,11 @@ class PrefetchDatasetIterator(StageIterator[T]):
         self._end = index  # The index after the last element of the chunk.
         self._sparse: SparseChunk | None = None  # The chunk, if elements of it are missing.
         self._failed: FailedChunk | None = None  # A chunk with Failures, until it is used up.
+
+    @property
+    def _errors(self) -> Counts:
+        """The failures that were tolerated before this position."""
+        return self._watch.errors  # type: ignore[no-any-return]
 
     # Elements.
 
@@ -359,8 +346,8 @@ class PrefetchDatasetIterator(StageIterator[T]):
     def _limits(self) -> ReadOptions:
         shared = self._context.shared_readers
         parts = 1 if shared is None else shared.parts
-        options = _with_smaller_buffer(plain_read_options(self._read_options), parts)
-        return _shared(options, self._context.lanes_here)
+        options = with_smaller_buffer(plain_read_options(self._read_options), parts)
+        return shared_by(options, self._context.lanes_here)
 
     def _follow_limits(self) -> None:
         """Pass changed parameters on to the reader."""
