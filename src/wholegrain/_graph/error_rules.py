@@ -118,7 +118,9 @@ def keeps_places(dataset: Any) -> bool:
     declared = getattr(dataset, "gives_place", None)
     if declared is not None:
         return bool(declared)
-    return bool(dataset.parents) and all(map(keeps_places, dataset.parents))
+    # A class that defines `sparse`, such as a filter, leaves elements out itself.
+    definer = next(kind for kind in type(dataset).__mro__ if "sparse" in vars(kind))
+    return definer.__name__ == "MapDataset" and all(map(keeps_places, dataset.parents))
 
 
 def is_counted(dataset: Any) -> bool:
