@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from wholegrain import torch as torch
     from wholegrain import transforms as transforms
     from wholegrain._core.origins import Origin as Origin
+    from wholegrain._core.tolerated import FailedRecord as FailedRecord
+    from wholegrain._graph.quarantine import quarantine as quarantine
+    from wholegrain._graph.tolerance import TooManyErrorsError as TooManyErrorsError
     from wholegrain._loader.data_loader import DataLoader as DataLoader
     from wholegrain._loader.data_loader import load as load
     from wholegrain._loader.iterator import DataLoaderIterator as DataLoaderIterator
@@ -66,6 +69,9 @@ _MODULES = (
 )
 _NAMES = {
     "Origin": "wholegrain._core.origins",
+    "FailedRecord": "wholegrain._core.tolerated",
+    "TooManyErrorsError": "wholegrain._graph.tolerance",
+    "quarantine": "wholegrain._graph.quarantine",
     "DataLoader": "wholegrain._loader.data_loader",
     "DataLoaderIterator": "wholegrain._loader.iterator",
     "load": "wholegrain._loader.data_loader",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wholegrain._core.types import State, T
 from wholegrain._graph import run
+from wholegrain._graph.carrier import carrying, unpacking
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import (
     DatasetIterator,
@@ -82,9 +83,11 @@ class AutoPrefetchIterDataset(OneParentIterNode[T]):
         self._worker_init_fn = worker_init_fn
 
     def open(self) -> DatasetIterator[T]:
-        return AutoPrefetchIterator(
-            self._parent, run.current(), self._caps, self._worker_init_fn, self._backend
+        context = run.current()
+        iterator = AutoPrefetchIterator(
+            self._parent, context, self._caps, self._worker_init_fn, self._backend
         )
+        return unpacking(iterator, self, context.account)  # type: ignore[no-any-return]
 
     def _traced(self, tracer: Tracer) -> Any:
         return tracer(self._parent)
@@ -327,8 +330,12 @@ def _open_in_worker(
     set_up_worker(number)
     # Each worker opens the whole pipeline, so that positions are the same everywhere.
     alone = context.but(worker_index=0, worker_count=1)
-    with run.entered(alone):
-        iterator = dataset.__iter__()
+
+    def open_it(context: run.RunContext) -> DatasetIterator[T]:
+        with run.entered(context):
+            return dataset.__iter__()
+
+    iterator: DatasetIterator[T] = carrying(dataset, alone, open_it)
     reader: Any = iterator
     while not isinstance(reader, SpanReadIterator):
         (reader,) = reader._parents

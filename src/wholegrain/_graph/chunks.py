@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from wholegrain._core.errors import add_stage_note
 from wholegrain._core.failure import Failure, PartlyFailed, can_be_recorded, raise_once
+from wholegrain._core.tolerated import replaced, with_element
 
 Step = Callable[..., Any]
 """`step(results, elements, *more)` appends one result per element and raises if one fails."""
@@ -71,7 +72,10 @@ def _go_on(
         if type(elements) is PartlyFailed:
             stop = elements.next_failure(start)
             if stop == start:
-                failed.append(elements[start])
+                if replaced(elements[start]):
+                    _replace(failed, step, stage, indices, elements, *more, which=which)
+                else:
+                    failed.append(elements[start])
                 continue
         try:
             step(failed, elements[start:stop], *[column[start:stop] for column in more])
@@ -80,6 +84,27 @@ def _go_on(
         except BaseException as error:
             _record(error, failed, stage, indices, which)
     return failed
+
+
+def _replace(
+    results: list[Any],
+    step: Step,
+    stage: Any,
+    indices: Any,
+    elements: Any,
+    *more: Any,
+    which: Callable[[BaseException], Any] | None = None,
+) -> None:
+    """Run a step for an element that replaces a failed one, which stays noted."""
+    at = len(results)
+    made: list[Any] = []
+    try:
+        step(made, [elements[at].error.element], *[column[at : at + 1] for column in more])
+        if not made:
+            raise StopIteration
+        results.append(with_element(elements[at], made[0]))
+    except BaseException as error:
+        _record(error, results, stage, indices, which)
 
 
 def _record(

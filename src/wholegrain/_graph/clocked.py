@@ -22,6 +22,7 @@ from wholegrain._core.failure import (
 )
 from wholegrain._core.interruption import is_interruption
 from wholegrain._core.stack import Empty
+from wholegrain._core.tolerated import raising, read_alone
 from wholegrain._core.types import Indices, T
 from wholegrain._graph import fusion
 from wholegrain._graph.chunks import for_each, raise_failure, read_after
@@ -84,9 +85,12 @@ def _read(
     try:
         chunk: Sequence[Any]
         if last - first == 1:
-            chunk = [
-                dataset.getitem(first) if empty is None else dataset.getitem_into(first, empty)
-            ]
+            if empty is None:
+                chunk = [read_alone(dataset.getitem, first)]
+            else:
+                chunk = [read_alone(dataset.getitem_into, first, empty)]
+            if type(chunk[0]) is Failure:
+                chunk = PartlyFailed(chunk)
         else:
             chunk = dataset.getitems(np.arange(first, last))
     except BaseException as error:
@@ -97,7 +101,7 @@ def _read(
             chunk = PartlyFailed([Failure(error, dataset, first)])
         else:
             places = range(first, last)
-            chunk = read_after(error, dataset.getitem, places, dataset, places)
+            chunk = read_after(error, raising(dataset.getitem), places, dataset, places)
     finally:
         events.end(event)
     return raising_once(chunk) if is_anything_to_raise() else chunk

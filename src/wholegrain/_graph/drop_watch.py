@@ -31,6 +31,9 @@ class DropWatch:
         options: Contains the ratios at which to warn and to raise.
     """
 
+    errors: Any = None
+    """Counts elements that failed and were tolerated, where a MapDataset is read."""
+
     def __init__(self, stage: Any, options: DatasetOptions) -> None:
         # Weak, because the stage holds this object: a cycle would delay its collection.
         self._stage = weakref.ref(stage)

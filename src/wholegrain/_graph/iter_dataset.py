@@ -33,11 +33,15 @@ from wholegrain._graph.dataset import Dataset, R
 from wholegrain.options import MultiprocessingOptions
 
 if TYPE_CHECKING:
+    import os
+
     from wholegrain import transforms
+    from wholegrain._core.tolerated import FailedRecord
     from wholegrain._graph.iterator import DatasetIterator
     from wholegrain._graph.map_dataset import MapDataset
     from wholegrain._graph.tracing import Tracer
     from wholegrain.schedule import Schedule
+    from wholegrain.sharding import ShardOptions
 
 Parent = Any  # A MapDataset or an IterDataset: anything with `__iter__` can be upstream.
 
@@ -218,6 +222,86 @@ class IterDataset(Dataset[Any], Generic[T_co], metaclass=_IterDatasetFactories):
             batch_fn: Combines a list of elements into a batch; by default leaves are stacked.
         """
         return nodes.BatchIterDataset(self, batch_size, drop_remainder, batch_fn)
+
+    def bucket(
+        self,
+        length: str | Callable[[T_co], int],
+        boundaries: Sequence[int],
+        batch_sizes: int | Sequence[int] | None = None,
+        budget: int | None = None,
+        *,
+        pad_value: Any = 0,
+        pad_to_boundary: bool = True,
+        remainder: Literal["drop", "keep", "pad"] = "drop",
+        shard_options: ShardOptions | None = None,
+        load: Callable[[T_co], Any] | None = None,
+    ) -> IterDataset[Any]:
+        """Batch elements of similar lengths, with little padding and a fixed set of shapes.
+
+        An element goes into the first bucket whose boundary is at least its length. A full bucket
+        is a batch. Arrays that are as long as their element are padded; others are stacked.
+
+        With `shard_options`, every host reads this stream, forms the same batches, and returns its
+        rows of each: all hosts have the same shapes at the same steps, and a state fits any number
+        of hosts. Keep the stream light, with the lengths alone, and read the rest in `load`.
+
+        A state holds no elements. A restored iterator reads again from the oldest element that
+        was held.
+
+        Args:
+            length: Returns the length of an element, or the key of an array.
+            boundaries: The largest length of each bucket, in increasing order.
+            batch_sizes: How many elements make a batch: one number, or one for each boundary; on
+                all hosts together.
+            budget: Instead of `batch_sizes`: how many cells a batch may have, with padding.
+            pad_value: The value of empty cells, or a dict with one for each key.
+            pad_to_boundary: Whether rows are padded to the boundary. If not, they are padded to
+                the longest one of the batch, so shapes vary.
+            remainder: What becomes of elements that are left at the end. "drop" drops them, "keep"
+                returns smaller batches, and "pad" adds rows of padding and, to every batch, a
+                boolean array that is false there: under the key "mask" if elements are dicts, else
+                batches are pairs of the batch and the mask.
+            shard_options: The part of this process, such as `ShardByJaxProcess()`.
+            load: Called for the elements of this process, before padding.
+        """
+        return nodes.BucketIterDataset(
+            self,
+            length,
+            boundaries,
+            batch_sizes,
+            budget,
+            pad_value=pad_value,
+            pad_to_boundary=pad_to_boundary,
+            remainder=remainder,
+            shard_options=shard_options,
+            load=load,
+        )
+
+    def on_error(
+        self,
+        policy: Literal["raise", "skip"] | Callable[[Exception, FailedRecord], Any],
+        *,
+        budget: int | None = 100,
+        consecutive: int | None = 100,
+        log: str | os.PathLike[str] | None = None,
+    ) -> IterDataset[T_co]:
+        """Tolerate elements that fail, instead of ending the run.
+
+        This holds for exceptions of the source and of functions upstream. Errors of the program
+        are always raised: NameError, ImportError, SyntaxError, MemoryError, NotImplementedError.
+        `it.errors()` lists what failed.
+
+        Args:
+            policy: "skip" leaves the element out. A function gets the exception and a
+                `FailedRecord`, and returns what takes the place of the element, or None. "raise"
+                changes nothing. To replace elements by others, use `on_error` of a MapDataset.
+            budget: How many failures are tolerated.
+                If there are more, an error lists them. None tolerates any number.
+            consecutive: How many failures in a row are tolerated.
+            log: A file to which each failure is appended, as a line of JSON.
+        """
+        rule = nodes.checked_rule(policy, budget, consecutive, log)
+        return self if policy == "raise" else nodes.OnErrorIterDataset(self, rule)
 
     def seed(self, seed: int) -> IterDataset[T_co]:
         """Set the seed that random maps downstream derive theirs from."""

@@ -23,6 +23,7 @@ from wholegrain._state.validate import number_of, part_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from wholegrain._core.tolerated import FailedRecord
     from wholegrain._observe.report import Report
 
 
@@ -188,6 +189,10 @@ class DatasetIterator(Asked, HasMixture, abc.ABC, Generic[T_co]):
         Below 1, data is the limit already. None if there are not enough measurements yet.
         """
         return self.report().headspace
+
+    def errors(self) -> list[FailedRecord]:
+        """Return the failures that `on_error` has tolerated in this run, in their order."""
+        return [record for parent in self._parents for record in parent.errors()]
 
     def get_report(self) -> Any:
         """Return the measurements of this run as plain values, which a worker can send."""

@@ -6,9 +6,13 @@ import copy
 from typing import Any
 
 from wholegrain._graph import run
+from wholegrain._graph.carrier import unpacking
+from wholegrain._graph.error_rules import is_counted, rules_of
 from wholegrain._graph.iter_dataset import IterDataset
+from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.shares import Shares, shard
+from wholegrain._graph.tolerance import Collector
 from wholegrain._state.counting import CountedStates, UncountableError
 from wholegrain.options import DatasetOptions, MultiprocessingOptions, ReadOptions
 
@@ -17,6 +21,8 @@ _AT_ONCE = 1024
 
 def known_counts(ds: IterDataset[Any], lanes: int) -> tuple[int, int] | None:
     """Return how many elements the shortest and the longest lane have; None if it is not known."""
+    if not is_counted(ds):
+        return None
     counts = []
     for lane in range(lanes):
         share = shard(ds, lane, lanes, False)
@@ -62,7 +68,9 @@ class _LaneCounter:
 
     def __call__(self, lane: int) -> int:
         context = run.RunContext(run.gather_options(self._ds) or DatasetOptions())
-        iterator = Shares(self._ds, self._lanes, False).open(lane, context)
+        context.account = Collector(rules_of(self._ds), defers=False)
+        opened = Shares(self._ds, self._lanes, False).open(lane, context)
+        iterator: DatasetIterator[Any] = unpacking(opened, self._ds, context.account)
         count = 0
         try:
             while some := iterator.take(_AT_ONCE):

@@ -14,6 +14,7 @@ from wholegrain._core.interruption import is_interruption
 from wholegrain._core.stack import stack
 from wholegrain._core.types import State
 from wholegrain._graph import run
+from wholegrain._graph.carrier import unpacking
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, StageIterator, check_state_of, closed_error
 from wholegrain._graph.kinds import OneParentIterNode
@@ -21,6 +22,7 @@ from wholegrain._graph.lane_workers import LaneWorkers, WorkerSettings
 from wholegrain._graph.lanes import open_lane
 from wholegrain._graph.open_ahead import close_all
 from wholegrain._graph.shares import Shares
+from wholegrain._graph.tolerance import uncounted
 from wholegrain._observe import outline
 from wholegrain._observe.shown import WORKERS
 from wholegrain._state.lanes import check_lane_state, lane_state
@@ -231,7 +233,9 @@ class LaneStepsIterator(StageIterator[Any]):
             state: Where to begin; None for its start.
             last: Whether to return the last row.
         """
-        iterator = open_lane(self._dataset.shares, lane, self._context)
+        account = uncounted(self._context).account
+        opened: DatasetIterator[Any] = open_lane(self._dataset.shares, lane, self._context)
+        iterator = unpacking(opened, self._dataset, account)
         row = None
         try:
             if state is not None:
@@ -264,11 +268,12 @@ class LaneStepsIterator(StageIterator[Any]):
 
     def _lane(self, lane: int) -> DatasetIterator[Any]:
         if lane not in self._lanes:
-            self._lanes[lane] = (
+            opened: DatasetIterator[Any] = (
                 open_lane(self._dataset.shares, lane, self._context)
                 if self._workers is None
                 else self._workers.open(lane)
             )
+            self._lanes[lane] = unpacking(opened, self._dataset, self._context.account)
         return self._lanes[lane]
 
     @property

@@ -13,6 +13,7 @@ from typing import Any
 
 from wholegrain._core.types import State, T
 from wholegrain._graph import run
+from wholegrain._graph.carrier import unpacking
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, closed_error, run_ahead
 from wholegrain._graph.lane_workers import InitFn, LaneWorkers, WorkerSettings
@@ -76,7 +77,7 @@ class WorkerLanesIterDataset(LanesIterDataset[T]):
     def open(self) -> DatasetIterator[T]:
         context, opened = run.current(), copy.copy(self)
         opened.workers = LaneWorkers(self.shares, context, self, self._settings, self._num_workers)
-        return WorkerLanesIterator(opened, context)
+        return unpacking(WorkerLanesIterator(opened, context), self, context.account)  # type: ignore[no-any-return]
 
     def open_dataset(self, number: int, context: run.RunContext) -> DatasetIterator[T]:
         assert self.workers is not None

@@ -19,6 +19,7 @@ from typing import (
 import numpy as np
 
 from wholegrain._core.stack import Empty
+from wholegrain._core.tolerated import raising
 from wholegrain._core.types import (
     Filters,
     Indices,
@@ -35,6 +36,8 @@ from wholegrain._core.types import (
 from wholegrain._graph import hints, nodes
 from wholegrain._graph.chunks import read_bulk, read_singly
 from wholegrain._graph.dataset import Dataset, R
+from wholegrain._graph.error_rules import tolerates
+from wholegrain._graph.map_steering import MapSteering
 from wholegrain.options import ReadOptions
 
 if TYPE_CHECKING:
@@ -116,7 +119,9 @@ class _MapDatasetFactories(abc.ABCMeta):
 
 
 @hints.with_hints
-class MapDataset(Dataset["MapDataset[Any]"], Generic[T_co], metaclass=_MapDatasetFactories):
+class MapDataset(
+    MapSteering[T_co], Dataset["MapDataset[Any]"], Generic[T_co], metaclass=_MapDatasetFactories
+):
     """A dataset with random access: it returns any element by its index.
 
     `len(ds)` is the length of one epoch. Larger indices address later epochs, where a shuffle has
@@ -172,7 +177,8 @@ class MapDataset(Dataset["MapDataset[Any]"], Generic[T_co], metaclass=_MapDatase
         """
         positions = indices.tolist()
         if type(self)._getitems is MapDataset._getitems:
-            return read_singly(self.__getitem__, positions, self, positions)  # type: ignore[no-any-return]
+            read = raising(self.__getitem__) if tolerates(self) else self.__getitem__
+            return read_singly(read, positions, self, positions)  # type: ignore[no-any-return]
         return read_bulk(self, "_getitems", positions, self, positions)  # type: ignore[no-any-return]
 
     def gather(self, indices: Indices) -> NDArray[Any] | None:

@@ -13,6 +13,7 @@ from wholegrain._core.log import logger
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count
 from wholegrain._graph import run
+from wholegrain._graph.carrier import unpacking
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator, check_state_of
 from wholegrain._graph.nodes.interleave import InterleaveDatasetIterator, InterleaveIterDataset
@@ -59,7 +60,8 @@ class ShardedIterDataset(InterleaveIterDataset[T]):
             self.checkpoint = self.checkpoint._replace(position="own")
 
     def open(self) -> DatasetIterator[T]:
-        return ShardedDatasetIterator(self, run.current())
+        context = run.current()
+        return unpacking(ShardedDatasetIterator(self, context), self, context.account)  # type: ignore[no-any-return]
 
     @property
     def shares(self) -> Shares[T]:
@@ -246,7 +248,7 @@ class ProcessPrefetchIterDataset(ShardedIterDataset[T]):
                 functools.partial(self.shares.open_in_worker, context), self._parent
             )
         )
-        return ShardedDatasetIterator(opened, context)
+        return unpacking(ShardedDatasetIterator(opened, context), self, context.account)  # type: ignore[no-any-return]
 
     def open_dataset(self, number: int, context: run.RunContext) -> DatasetIterator[T]:
         assert self._program is not None

@@ -36,6 +36,8 @@ class RunContext:
         """How many lanes read at the same time in this process, and share its threads."""
         self.shared_readers: SharedReaders | None = None
         """What the readers of all components of a mixture share, if there are many."""
+        self.account: Any = None
+        """Where failures are counted that `on_error` tolerates; None without `on_error`."""
         self.observed = Observed(aims)
         """The measurements of this run."""
 

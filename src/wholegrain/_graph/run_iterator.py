@@ -25,9 +25,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from wholegrain._core.interruption import is_interruption
+from wholegrain._core.tolerated import FailedRecord
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import S, State, T
-from wholegrain._graph import anchors, epochs, nodes, run, torch_workers, turns
+from wholegrain._graph import anchors, epochs, nodes, run, tolerance, torch_workers, turns
 from wholegrain._graph.anchors import Anchor
 from wholegrain._graph.course import Course
 from wholegrain._graph.iterator import DatasetIterator, closed_error
@@ -61,7 +62,10 @@ class Run(LastStage[T]):
         self.opened_from = self.observed_as = dataset
         options = run.gather_options(dataset) or DatasetOptions()
         self._context = run.RunContext(options, number, count, aims_of(options))
+        self._context.account = tolerance.tally_of(dataset)
         self.observed = self._context.observed
+        if self._context.account is not None:
+            self.observed.failures = functools.partial(getattr, self._context.account, "total")
         self._closed = False
         self._ready: Iterator[T] = _NONE  # The rest of the last chunk.
         self._taken = 0  # The number of elements returned, plus those left in `_ready`.
@@ -72,10 +76,10 @@ class Run(LastStage[T]):
         self.in_use = False  # Whether a thread is moving the stages.
         self._use(self._opened())
 
-    def _opened(self) -> DatasetIterator[T]:
+    def _opened(self, context: run.RunContext | None = None) -> DatasetIterator[T]:
         """Return new stages that start at the first element."""
         try:
-            with run.entered(self._context):
+            with run.entered(context or self._context):
                 output: DatasetIterator[T] = self.course.dataset.open()
         except BaseException:
             run.leave()  # An interruption may have kept `entered` from doing this.
@@ -193,6 +197,7 @@ class Run(LastStage[T]):
         self._drop_stages()
         output = self._opened()
         state, count, _ = self._anchor
+        self._count_errors_from(state)
         if state is not None:
             output.set_state(copy.deepcopy(state))
         while count < self._taken and anchors.moves_past_element(output):
@@ -245,7 +250,7 @@ class Run(LastStage[T]):
         wanted = self._taken - operator.length_hint(self._ready)
         if state is not None and count == wanted:
             return copy.deepcopy(state)
-        output = self._opened()
+        output = self._opened(tolerance.uncounted(self._context))
         try:
             if state is not None:
                 output.set_state(copy.deepcopy(state))
@@ -299,6 +304,15 @@ class Run(LastStage[T]):
                 # If the state is refused, the chunk stays: its functions must not run again.
                 self._output.check_state(state)
             self._move(lambda: self._output.set_state(state), lambda: copy.deepcopy(state))
+        self._count_errors_from(state)
+
+    def _count_errors_from(self, state: State | None) -> None:
+        if self._context.account is not None:
+            self._context.account.begin_at(state)
+
+    def errors(self) -> list[FailedRecord]:
+        account = self._context.account
+        return [] if account is None else account.records
 
     def _replace_stages(self, state: Any, dataset: Any = None) -> None:
         """Go to a state with new stages, so that the present ones keep their elements if it fails.

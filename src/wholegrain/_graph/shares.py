@@ -7,6 +7,7 @@ from typing import Any, Generic
 
 from wholegrain._core.types import T
 from wholegrain._graph import nodes, run
+from wholegrain._graph.carrier import carrying
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.map_dataset import MapDataset
@@ -31,8 +32,16 @@ class Shares(Generic[T]):
 
     def open(self, number: int, context: run.RunContext) -> DatasetIterator[T]:
         """Open an iterator over one share in this process."""
-        with run.entered(context.but(worker_index=number, worker_count=self.count)):
-            return self.share(number).__iter__()
+        share = self.share(number)
+
+        def open_it(context: run.RunContext) -> DatasetIterator[T]:
+            with run.entered(context.but(worker_index=number, worker_count=self.count)):
+                return share.__iter__()
+
+        if context.account is None:
+            return open_it(context)
+        iterator: DatasetIterator[T] = carrying(share, context, open_it)
+        return iterator
 
     def share(self, number: int) -> IterDataset[T]:
         """Return the pipeline restricted to one share."""

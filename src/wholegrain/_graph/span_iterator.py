@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from wholegrain._core.elements import nbytes
+from wholegrain._core.tolerated import Tolerated
 from wholegrain._core.types import State, T
 from wholegrain._graph.clocked import reading
 from wholegrain._graph.iterator import DatasetIterator, go_to_state_of
@@ -62,6 +63,7 @@ class SpanReadIterator(PrefetchDatasetIterator[T]):
         self._drop_reader()
 
     def go_to(self, state: State) -> None:
+        self._errors.go_to(state)
         self._length = len(self._dataset)  # A source may have ended early in an earlier span.
         self.has_missed = False
         if self.is_suspect:
@@ -87,6 +89,10 @@ class SpanReadIterator(PrefetchDatasetIterator[T]):
     def _hold(self, start: int, chunk: Sequence[T | None]) -> None:
         super()._hold(start, chunk)
         self.has_missed = self.has_missed or self._sparse is not None
+
+    def _tolerate(self, found: Tolerated, index: int) -> None:
+        self.has_missed = True  # Its state is not the one that is expected.
+        super()._tolerate(found, index)
 
     def _new_reader(self, start: int) -> Any:
         options = self._limits()

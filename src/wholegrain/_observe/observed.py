@@ -55,6 +55,7 @@ class Observed:
         self.totals: dict[str, Total] = {}
         self.reads: dict[str, Reads] = {}
         self.workers: dict[tuple[str, int, int], Any] = {}
+        self.failures: Callable[[], int | None] = _nothing  # How many were tolerated.
         self.lock = threading.Lock()
         self.ids = StageIds()
         self.consumer = Consumer()

@@ -44,6 +44,7 @@ class StageReport:
         length: How many elements one epoch has; None if unknown or infinite.
         is_infinite: Whether the dataset is infinite, because of a `repeat()` upstream.
         path: Its path in the graph: "0" is the output, "0.1" its second input.
+        padding_share: The share of the cells of its rows that are padding; None if it has none.
     """
 
     id: int
@@ -62,6 +63,7 @@ class StageReport:
     length: int | None = None
     is_infinite: bool = False
     path: str = ""
+    padding_share: float | None = None
 
 
 @dataclasses.dataclass(repr=False)
@@ -80,6 +82,7 @@ class Report:
             the limit, or if there is not enough evidence yet.
         verdict: A sentence about what limits the pipeline.
         advice: Sentences about what would help.
+        failures: How many elements `on_error` has tolerated; None without `on_error`.
         remote_workers: Where each worker runs that a backend has started elsewhere, and what
             fetching its elements costs.
         basis: What `what_if` computes its predictions from.
@@ -94,6 +97,7 @@ class Report:
     advice: list[str]
     remote_workers: list[str] = dataclasses.field(default_factory=list)
     basis: Basis = dataclasses.field(default_factory=lambda: Basis({}, 0.0))
+    failures: int | None = None
 
     @property
     def wait_share(self) -> float:
@@ -206,6 +210,7 @@ def report_of(iterator: Any) -> Report:
     report.basis = basis_of(places, lane, seen)
     report.advice += _in_numbers(report)
     report.remote_workers = sorted(output.describe_workers())
+    report.failures = output.observed.failures()
     return report
 
 
@@ -282,6 +287,7 @@ def _written(places: list[Place], lane: Lane, seen: dict[str, Any], verdict: Ver
                 length=outline.length(place.dataset),
                 is_infinite=outline.is_infinite(place.dataset),
                 path=place.key,
+                padding_share=1 - times.filled / times.cells if times.cells else None,
             )
         )
     return Report(

@@ -22,9 +22,22 @@ def plain(report: Report) -> str:
     lines += ["", *textwrap.wrap(report.verdict, 100)]
     for advice in report.advice:
         lines += textwrap.wrap(advice, 98, initial_indent="- ", subsequent_indent="  ")
+    lines += facts(report)
     if report.remote_workers:
         lines += ["", *report.remote_workers]
     return "\n".join(lines)
+
+
+def facts(report: Report) -> list[str]:
+    """Return sentences about failures and padding."""
+    lines = [
+        f"{stage.padding_share:.1%} of the cells of {stage.name} are padding."
+        for stage in report.stages
+        if stage.padding_share is not None
+    ]
+    if report.failures is not None:
+        lines.append(f"{report.failures} elements have failed and were tolerated: `it.errors()`.")
+    return lines
 
 
 def one_line(report: Report) -> str:

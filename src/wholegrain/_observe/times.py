@@ -21,6 +21,8 @@ class Times:
         size: The bytes of one element, if one was measured.
         clocked: Whether `own` was measured by clocks that were on only part of the time.
         busy: The share of `own` in which it used a processor, if that was measured.
+        cells: How many cells its padded or packed rows have.
+        filled: How many of them are not padding.
     """
 
     # Defaults. Not a dataclass, because every worker imports this module when it starts.
@@ -32,6 +34,8 @@ class Times:
     clocked = False
     busy = 1.0
     looked = 0.0
+    filled = 0
+    cells = 0
 
     def __init__(self, own: float = 0.0, computing: float = 0.0) -> None:
         self.own = own
@@ -52,6 +56,12 @@ class Times:
         self.elements += other.elements * factor
         self.size = other.size or self.size
         self.clocked = self.clocked or other.clocked
+        self.note_cells(other.filled, other.cells)
+
+    def note_cells(self, filled: int, cells: int) -> None:
+        """Count the cells of padded or packed rows."""
+        self.filled += filled
+        self.cells += cells
 
     def end_start_up(self) -> None:
         """Discard the times of the start-up, which are not representative of the run."""

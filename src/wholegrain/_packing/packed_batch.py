@@ -56,6 +56,15 @@ class PackedBatch:
         values = sum(array.values.nbytes for array in self._arrays)
         return values + 8 * cells + 8 * self._plan.num_bins * len(self._arrays)
 
+    def cells(self) -> tuple[int, int]:
+        """Return how many cells of the rows have been filled, and how many there are."""
+        filled = cells = 0
+        for array in self._arrays:
+            if array.segment_ids is not None:
+                filled += int(np.count_nonzero(array.segment_ids[: self.num_rows]))
+                cells += self.num_rows * array.feature.capacity
+        return filled, cells
+
     def add(self, elements: list[Any]) -> None:
         """Move elements from the front of the list into rows, up to the first that does not fit.
 

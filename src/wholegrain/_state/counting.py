@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from wholegrain._core.types import State
+from wholegrain._state import failures
 
 
 class CountingRule(NamedTuple):
@@ -25,25 +26,37 @@ class CountingRule(NamedTuple):
         drop_remainder: Whether a smaller number of them at the end is dropped.
         counter: The key under which its state counts its elements, next to the parent's state.
         limit: The maximum number of elements.
+        tolerates: Whether its state has counts of failures, once there were any.
     """
 
     size: int = 1
     drop_remainder: bool = False
     counter: str | None = None
     limit: int | None = None
+    tolerates: bool = False
 
 
 _SAME = CountingRule()
+_TOLERATES = CountingRule(tolerates=True)
 _DRAWS = CountingRule(counter="index_for_rng")
 
 
 def is_one_to_one(dataset: Any) -> bool:
     """Whether every position read yields one element, so that their count is the whole state."""
     while not is_bridge(dataset):
-        if _own_rule(dataset) not in (_SAME, _DRAWS):
+        if _own_rule(dataset) not in (_SAME, _DRAWS, _TOLERATES):
             return False
         dataset = dataset.parents[0]
-    return bool(dataset.gives_all)
+    return bool(dataset.keeps_places)
+
+
+def passes_one_to_one(dataset: Any) -> bool:
+    """Whether the iterators of a pipeline return one element for each that they read, or fail."""
+    while not is_bridge(dataset):
+        if _own_rule(dataset) not in (_SAME, _DRAWS, _TOLERATES):
+            return False
+        dataset = dataset.parents[0]
+    return True
 
 
 class UncountableError(ValueError):
@@ -65,7 +78,7 @@ class CountedStates:
         while not is_bridge(dataset):
             rules.append(rule_of(dataset))
             dataset = dataset.parents[0]
-        if not dataset.gives_all:
+        if not dataset.keeps_places:
             raise UncountableError(
                 "some elements are missing after `filter` or a flat map on a MapDataset, and their"
                 " number is not known before they are read"
@@ -81,6 +94,8 @@ class CountedStates:
         if depth == len(self._rules):
             return max(0, self._length - int(state["next_index"]))
         rule = self._rules[depth]
+        if rule.tolerates and failures.is_wrapped(state):
+            return self._left(state["parent"], depth + 1)
         parent_left = self._left(state if rule.counter is None else state["parent"], depth + 1)
         rounded = parent_left if rule.drop_remainder else parent_left + rule.size - 1
         left = rounded // rule.size
@@ -96,8 +111,11 @@ class CountedStates:
         # `ended`: one more element was requested, and the end was found.
         if depth == len(self._rules):
             index = int(state["next_index"])
-            return {"next_index": max(index, self._length) if ended else index + count}
+            at = max(index, self._length) if ended else index + count
+            return {**state, "next_index": at}
         rule = self._rules[depth]
+        if rule.tolerates and failures.is_wrapped(state):
+            return {**state, "parent": self._after(state["parent"], count, depth + 1, ended)}
         parent = state if rule.counter is None else state["parent"]
         count_below = count
         if rule.limit is not None and rule.counter is not None:
@@ -110,7 +128,7 @@ class CountedStates:
         after = self._after(parent, count_below, depth + 1, ended)
         if rule.counter is None:
             return after
-        return {"parent": after, rule.counter: int(state[rule.counter]) + count}
+        return {**state, "parent": after, rule.counter: int(state[rule.counter]) + count}
 
 
 def read_until(state: State) -> int:

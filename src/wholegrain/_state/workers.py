@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wholegrain._core.types import State
+from wholegrain._state import failures
 from wholegrain._state.interleave import interleave_state
 from wholegrain._state.validate import is_whole_number
 
@@ -49,6 +50,11 @@ def split(state: Any, num_workers: int) -> State | None:
 def _split(state: Any, num_workers: int) -> list[State] | None:
     if not isinstance(state, Mapping):
         return None
+    if failures.KEY in state:
+        states = _split(failures.without(state), num_workers)
+        if states is not None:  # The first worker counts on.
+            states[0] = failures.with_counts_of(states[0], state[failures.KEY], state)
+        return states
     keys = set(state)
     if keys == {"next_index"} and _is_count(state["next_index"]):
         counts = counts_in_turn(operator.index(state["next_index"]), num_workers)
@@ -81,6 +87,18 @@ def join(state: Any) -> Any:
 def _join(states: Sequence[Any]) -> State | None:
     if not all(isinstance(state, Mapping) for state in states):
         return None
+    counting = [state for state in states if failures.KEY in state]
+    if counting:
+        wraps = failures.is_wrapped(counting[0])
+        peeled = [
+            failures.without(state) if failures.is_wrapped(state) == wraps else state
+            for state in states
+        ]
+        whole = _join(peeled)
+        if whole is None:
+            return None
+        failed = failures.together(states, _turn_after(states))
+        return failures.with_counts_of(whole, failed, counting[0])
     keys = {frozenset(state) for state in states}
     if keys == {frozenset({"next_index"})}:
         counts = [state["next_index"] for state in states]
@@ -94,6 +112,11 @@ def _join(states: Sequence[Any]) -> State | None:
         if parent is not None and all(map(is_whole_number, drawn)):
             return {"parent": parent, "index_for_rng": sum(map(operator.index, drawn))}
     return None
+
+
+def _turn_after(states: Sequence[Any]) -> int:
+    """Return whose turn it is, if the workers have read a contiguous beginning of the data."""
+    return sum(_elements_read(state) or 0 for state in states) % len(states)
 
 
 def _elements_read(state: Any) -> int | None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+from wholegrain._core.tolerated import FailedRecord
 from wholegrain._core.types import State
 from wholegrain._graph.iter_dataset import IterDataset
 from wholegrain._graph.iterator import DatasetIterator
@@ -113,6 +114,10 @@ class ElasticIterator(IterDataset[Any]):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go to a position that `state_dict` returned, in this or another run."""
         self._iterator.load_state_dict(state_dict)
+
+    def errors(self) -> list[FailedRecord]:
+        """Return the failures that `on_error` has tolerated in this process, in their order."""
+        return self._iterator.errors()
 
     def start_prefetch(self) -> None:
         """Start reading ahead before the first element is requested."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from wholegrain._core.tolerated import FailedRecord
 from wholegrain._core.types import State
 from wholegrain._core.whole_number import whole_number
 from wholegrain._graph.iter_dataset import IterDataset
@@ -64,6 +65,7 @@ class ElasticLanesIterator(DatasetIterator[Any]):
         self._epoch = 0
         self._is_over = False  # Whether the end was found, and no new epoch was begun.
         self._run: Run[Any] | None = None
+        self._past_errors: list[FailedRecord] = []
         self._closed = False
 
     @property
@@ -113,6 +115,7 @@ class ElasticLanesIterator(DatasetIterator[Any]):
             run.set_state({**run.get_state(), "elements_per_lane": 0})
         else:
             self._run = None
+            self._past_errors += run.errors()
             run.close()
 
     def begin_epoch(self) -> None:
@@ -134,6 +137,9 @@ class ElasticLanesIterator(DatasetIterator[Any]):
 
     def report(self) -> Any:
         return self.base_iterator.report()
+
+    def errors(self) -> list[FailedRecord]:
+        return self._past_errors + ([] if self._run is None else self._run.errors())
 
     # Epochs.
 

@@ -6,14 +6,17 @@ from wholegrain._core import lazy
 
 if TYPE_CHECKING:
     from wholegrain._graph.apply import apply_transformations as apply_transformations
+    from wholegrain._graph.error_rules import checked_rule as checked_rule
     from wholegrain._graph.finding import scanned as scanned
     from wholegrain._graph.later_epochs import at_epoch as at_epoch
     from wholegrain._graph.mix_options import MixOptions as MixOptions
     from wholegrain._graph.mixtures import describe_mixture as describe_mixture
     from wholegrain._graph.mixtures import set_mixture_weights as set_mixture_weights
     from wholegrain._graph.nodes.autotune import autotune as autotune
+    from wholegrain._graph.nodes.balance import BalanceMapDataset as BalanceMapDataset
     from wholegrain._graph.nodes.batch import BatchIterDataset as BatchIterDataset
     from wholegrain._graph.nodes.batch import BatchMapDataset as BatchMapDataset
+    from wholegrain._graph.nodes.bucket import BucketIterDataset as BucketIterDataset
     from wholegrain._graph.nodes.cache import CacheIterDataset as CacheIterDataset
     from wholegrain._graph.nodes.concatenate import ConcatenateMapDataset as ConcatenateMapDataset
     from wholegrain._graph.nodes.disk_cache import DiskCacheMapDataset as DiskCacheMapDataset
@@ -34,9 +37,12 @@ if TYPE_CHECKING:
     from wholegrain._graph.nodes.mix import MixedIterDataset as MixedIterDataset
     from wholegrain._graph.nodes.mix import MixedMapDataset as MixedMapDataset
     from wholegrain._graph.nodes.mix import SelectedMapDataset as SelectedMapDataset
+    from wholegrain._graph.nodes.on_error import OnErrorIterDataset as OnErrorIterDataset
+    from wholegrain._graph.nodes.on_error import OnErrorMapDataset as OnErrorMapDataset
     from wholegrain._graph.nodes.options import SeedIterDataset as SeedIterDataset
     from wholegrain._graph.nodes.options import SeedMapDataset as SeedMapDataset
     from wholegrain._graph.nodes.options import WithOptionsIterDataset as WithOptionsIterDataset
+    from wholegrain._graph.nodes.quarantine import QuarantineMapDataset as QuarantineMapDataset
     from wholegrain._graph.nodes.random_map import RandomMapIterDataset as RandomMapIterDataset
     from wholegrain._graph.nodes.random_map import RandomMapMapDataset as RandomMapMapDataset
     from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset as PrefetchIterDataset
@@ -68,8 +74,10 @@ _HOMES = {
     "apply_transformations": "apply",
     "scanned": "finding",
     "autotune": "nodes.autotune",
+    "BalanceMapDataset": "nodes.balance",
     "BatchIterDataset": "nodes.batch",
     "BatchMapDataset": "nodes.batch",
+    "BucketIterDataset": "nodes.bucket",
     "CacheIterDataset": "nodes.cache",
     "ConcatenateMapDataset": "nodes.concatenate",
     "DiskCacheMapDataset": "nodes.disk_cache",
@@ -86,9 +94,13 @@ _HOMES = {
     "MixedIterDataset": "nodes.mix",
     "MixedMapDataset": "nodes.mix",
     "SelectedMapDataset": "nodes.mix",
+    "OnErrorIterDataset": "nodes.on_error",
+    "OnErrorMapDataset": "nodes.on_error",
+    "checked_rule": "error_rules",
     "SeedIterDataset": "nodes.options",
     "SeedMapDataset": "nodes.options",
     "WithOptionsIterDataset": "nodes.options",
+    "QuarantineMapDataset": "nodes.quarantine",
     "RandomMapIterDataset": "nodes.random_map",
     "RandomMapMapDataset": "nodes.random_map",
     "PrefetchIterDataset": "nodes.read_ahead",

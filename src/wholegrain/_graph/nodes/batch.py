@@ -10,9 +10,10 @@ import numpy as np
 from wholegrain._core import tree
 from wholegrain._core.elements import nbytes
 from wholegrain._core.errors import add_stage_note
-from wholegrain._core.failure import PartlyFailed, is_failure, joined
+from wholegrain._core.failure import Failure, PartlyFailed, joined
 from wholegrain._core.origins import TracedBatch
 from wholegrain._core.stack import Empty, GrowingBatch, has_large_arrays, stack
+from wholegrain._core.tolerated import group_of, joined_members, note_single
 from wholegrain._core.types import Indices, State, T
 from wholegrain._core.whole_number import whole_number
 from wholegrain._graph.chunks import for_each, raise_failure, read_singly
@@ -135,7 +136,11 @@ class BatchMapDataset(_Batches, OneParentMapNode[T]):
     def _read_members(self, members: Indices) -> Sequence[Any]:
         elements = self.parent.getitems(members)
         if type(elements) is PartlyFailed:
-            raise_failure(elements[elements.next_failure(0)])
+            found = joined_members(elements)
+            if isinstance(found, Failure):
+                raise_failure(found)
+            elements, failures = found
+            note_single(failures)
         return elements
 
     def getitems(self, indices: Indices) -> Sequence[T | None]:
@@ -175,10 +180,8 @@ class BatchMapDataset(_Batches, OneParentMapNode[T]):
             for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)
         ]
         if type(elements) is PartlyFailed:
-            # A batch fails with the first of its members that failed.
-            groups = PartlyFailed(
-                [next(filter(is_failure, group), list(group)) for group in groups]
-            )
+            # A batch fails with the first of its members that failed and was not replaced.
+            groups = PartlyFailed([group_of(list(group), is_whole=False) for group in groups])
         return for_each(self._batch_each, self, indices, groups)
 
     def _batch_each(self, batches: list[Any], groups: Sequence[Any]) -> None:

@@ -11,6 +11,7 @@ from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import OneParentIterNode
 from wholegrain._packing.features import PackingPlan, plan_packing
+from wholegrain._packing.overflow import Overflow, fitting
 from wholegrain._packing.packed_batch import PackedBatch, Row
 from wholegrain._packing.recycling import RecycledArrays
 from wholegrain._packing.row_order import row_order
@@ -57,9 +58,9 @@ class _PackIterDataset(OneParentIterNode[Row]):
         pack_alignment_struct: Any = None,
         padding_struct: Any = None,
         max_sequences_per_bin: int | None = None,
+        overflow: Overflow = "error",
     ) -> None:
-        super().__init__(parent)
-        self._plan = plan_packing(
+        plan = plan_packing(
             length_struct=length_struct,
             num_packing_bins=num_packing_bins,
             meta_features=meta_features,
@@ -68,6 +69,8 @@ class _PackIterDataset(OneParentIterNode[Row]):
             max_sequences_per_bin=max_sequences_per_bin,
             best_fit=self._best_fit,
         )
+        super().__init__(fitting(parent, plan, overflow))
+        self._plan = plan
         self._seed = seed
         self._shuffle_bins = shuffle_bins
         self._group_by_feature = shuffle_bins_group_by_feature
@@ -120,6 +123,9 @@ class FirstFitPackIterDataset(_PackIterDataset):
         pack_alignment_struct: For each feature, a number at whose multiples sequences start.
         padding_struct: For each feature, the value of empty cells; 0 by default.
         max_sequences_per_bin: The maximum number of elements in a row.
+        overflow: What becomes of an element that is longer than a row: "split" packs its parts as
+            elements of their own, "truncate" its beginning, "drop" leaves it out, and "error"
+            raises.
 
     Example:
         >>> ds = FirstFitPackIterDataset(
@@ -246,6 +252,8 @@ class PackingDatasetIterator(TransformIterator[Row]):
                 f" has {len(self._order)}. Was the state taken from another dataset?"
             )
         self._emitting = packed
+        if self.observed is not None:
+            self.observed.times_of(self.observed_as).note_cells(*packed.cells())
 
     def get_packed_batch_size_bytes(self) -> int:
         """Return the memory that the rows of one packed batch take.

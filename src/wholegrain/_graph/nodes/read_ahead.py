@@ -12,6 +12,7 @@ from wholegrain._core import events
 from wholegrain._core.elements import nbytes
 from wholegrain._core.failure import Failure, PartlyFailed
 from wholegrain._core.stack import Empty
+from wholegrain._core.tolerated import Tolerated, tolerated
 from wholegrain._core.types import State, T
 from wholegrain._graph import run
 from wholegrain._graph.clocked import reading, tracked
@@ -19,6 +20,8 @@ from wholegrain._graph.drop_watch import DropWatch
 from wholegrain._graph.iterator import DatasetIterator, StageIterator, closed_error
 from wholegrain._graph.kinds import IterNode, add_read_note
 from wholegrain._graph.map_dataset import MapDataset
+from wholegrain._graph.reader_limits import shared_by, with_smaller_buffer
+from wholegrain._graph.tolerance import Counts, keeps_places
 from wholegrain._graph.uneven_chunks import FailedChunk, SparseChunk
 from wholegrain._observe import outline
 from wholegrain._observe.clock import timer
@@ -34,13 +37,8 @@ from wholegrain.options import ReadOptions, plain_read_options, tuned_read_optio
 # How much memory the elements read ahead may take: in one process, and in all workers together.
 # Workers get less because each of them already runs ahead of the consumer.
 _BUFFER_BYTES, _BUFFER_BYTES_OF_WORKERS = 64 << 20, 8 << 20
-
 # Larger chunks make reads in the consumer's own thread no cheaper per element.
 _LARGEST_CHUNK = 1024
-
-# Readers that share one buffer may each read so many elements ahead.
-_SMALLEST_BUFFER = 4
-
 # A mixture of many datasets asks for larger chunks, but gets no larger ones than this.
 _LARGEST_HINT = 1 << 16
 
@@ -65,6 +63,11 @@ class PrefetchIterDataset(IterNode[T]):
     def gives_all(self) -> bool:
         """Whether there is an element at every index."""
         return self._allow_nones or not self._parent.sparse
+
+    @property
+    def keeps_places(self) -> bool:
+        """Whether every index has its place in the stream: an element, or one that failed."""
+        return self.gives_all or keeps_places(self._parent)
 
     def open(self) -> DatasetIterator[T]:
         kind = StackingPrefetchIterator if self._parent.stacks else PrefetchDatasetIterator
@@ -92,25 +95,8 @@ class PrefetchIterDataset(IterNode[T]):
         return f"{name} reads {what} indices in order.{gaps} {how}"
 
     def __str__(self) -> str:
-        options, nones = self._read_options, self._allow_nones
-        return f"PrefetchIterDataset(read_options={options}, allow_nones={nones})"
-
-
-def _shared(options: ReadOptions, readers: int) -> ReadOptions:
-    """Return the options of one of several readers that share the threads and the buffer."""
-    if readers == 1:
-        return options
-    threads = -(-options.num_threads // readers)
-    return ReadOptions(threads, max(threads, -(-options.prefetch_buffer_size // readers)))
-
-
-def _with_smaller_buffer(options: ReadOptions, parts: int) -> ReadOptions:
-    """Return the options of a reader whose buffer is one of several parts."""
-    size = options.prefetch_buffer_size
-    if parts == 1 or size <= _SMALLEST_BUFFER:
-        return options
-    size = max(_SMALLEST_BUFFER, -(-size // parts))
-    return ReadOptions(min(options.num_threads, size), size)
+        nones = self._allow_nones
+        return f"PrefetchIterDataset(read_options={self._read_options}, allow_nones={nones})"
 
 
 class PrefetchDatasetIterator(StageIterator[T]):
@@ -133,6 +119,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
         self._allow_nones = allow_nones
         self._length = len(dataset)
         self._watch = DropWatch(self, context.options)
+        self._watch.errors = Counts(context.account)
         self._closed = False
         self._reader: ReadAhead[T] | None = None
         self._stand_at(0)
@@ -143,6 +130,11 @@ class PrefetchDatasetIterator(StageIterator[T]):
         self._end = index  # The index after the last element of the chunk.
         self._sparse: SparseChunk | None = None  # The chunk, if elements of it are missing.
         self._failed: FailedChunk | None = None  # A chunk with Failures, until it is used up.
+
+    @property
+    def _errors(self) -> Counts:
+        """The failures that were tolerated before this position."""
+        return self._watch.errors  # type: ignore[no-any-return]
 
     # Elements.
 
@@ -229,10 +221,19 @@ class PrefetchDatasetIterator(StageIterator[T]):
         stop = chunk.next_failure(offset)
         if stop > offset:
             self._hold(start, list(chunk[offset:stop]))
+        elif (found := tolerated(chunk[offset])) is not None:
+            self._tolerate(found, start)
         else:
             self._end = start + 1
             self._raise(chunk[offset], start)
         return True
+
+    def _tolerate(self, found: Tolerated, index: int) -> None:
+        """Move past a failure that `on_error` tolerates, or to the element that replaces it."""
+        self._end = index + 1
+        is_there = found.element is not None or self._allow_nones
+        self._elements = [found.element] if is_there else ()
+        self._errors.tolerate(found)
 
     def _raise(self, failure: Failure, index: int) -> None:
         """Raise the error that was recorded for an element."""
@@ -277,6 +278,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
 
     def _hold(self, start: int, chunk: Sequence[T | None]) -> None:
         """Make a chunk, without its missing elements, the current one."""
+        self._errors.good = True
         self._end = start + len(chunk)
         if self._allow_nones:
             self._elements = chunk  # type: ignore[assignment]
@@ -345,8 +347,8 @@ class PrefetchDatasetIterator(StageIterator[T]):
     def _limits(self) -> ReadOptions:
         shared = self._context.shared_readers
         parts = 1 if shared is None else shared.parts
-        options = _with_smaller_buffer(plain_read_options(self._read_options), parts)
-        return _shared(options, self._context.lanes_here)
+        options = with_smaller_buffer(plain_read_options(self._read_options), parts)
+        return shared_by(options, self._context.lanes_here)
 
     def _follow_limits(self) -> None:
         """Pass changed parameters on to the reader."""
@@ -402,11 +404,12 @@ class PrefetchDatasetIterator(StageIterator[T]):
         return self._sparse.next_index(self._cursor)
 
     def get_state(self) -> State:
-        return {"next_index": self._next_index()}
+        return self._errors.added_to({"next_index": self._next_index()})
 
     def go_to(self, state: State) -> None:
         self._drop_reader()
-        self._stand_at(operator.index(workers.join(state)["next_index"]))
+        self._errors.go_to(given := workers.join(state))
+        self._stand_at(operator.index(given["next_index"]))
 
     def check_state(self, state: State) -> None:
         given: Any = workers.join(state)
@@ -417,6 +420,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
                 " contiguous beginning of the data, so there is no equivalent position without"
                 " workers. Restore it with the same number of workers."
             )
+        self._errors.check(given, self)
         index = index_of(given, "next_index", self)
         if not 0 <= index <= self._length:
             raise WrongStateError(

@@ -11,6 +11,8 @@ from wholegrain._core.autotune_parameter import AutotuneParameter, plain_int
 from wholegrain._core.failure import can_be_recorded
 from wholegrain._core.types import State, T
 from wholegrain._core.whole_number import whole_count
+from wholegrain._graph import run
+from wholegrain._graph.carrier import carrying, unpacking
 from wholegrain._graph.iterator import (
     DatasetIterator,
     StageIterator,
@@ -58,13 +60,21 @@ class ThreadPrefetchIterDataset(OneParentIterNode[T]):
         self._prefetch_buffer_size = prefetch_buffer_size
 
     def open(self) -> DatasetIterator[T]:
-        size = self._prefetch_buffer_size
+        context, size = run.current(), self._prefetch_buffer_size
+        if context.account is None:
+            parent = self._parent.__iter__()
+        else:
+            parent = carrying(self._parent, context, self._open_parent)
         iterator: ThreadPrefetchDatasetIterator[T] = ThreadPrefetchDatasetIterator(
-            self._parent.__iter__(), plain_int(size)
+            parent, plain_int(size)
         )
         if isinstance(size, AutotuneParameter):
             size.follow(iterator.follow_buffer_size)
-        return iterator
+        return unpacking(iterator, self, context.account)  # type: ignore[no-any-return]
+
+    def _open_parent(self, context: run.RunContext) -> Any:
+        with run.entered(context):
+            return self._parent.__iter__()
 
     def _label(self) -> str:
         return f"thread prefetch (buffer {plain_int(self._prefetch_buffer_size)})"

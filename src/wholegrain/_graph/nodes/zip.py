@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wholegrain._core.failure import PartlyFailed, is_failure
+from wholegrain._core.failure import PartlyFailed
 from wholegrain._core.interruption import is_interruption
 from wholegrain._core.origins import joined
+from wholegrain._core.tolerated import group_of
 from wholegrain._core.types import Indices, State, T
 from wholegrain._graph import shard_states
 from wholegrain._graph.iterator import (
@@ -62,8 +63,8 @@ class ZipMapDataset(MapNode[tuple[T, ...]]):
         rows = list(zip(*columns, strict=True))
         if not any(type(column) is PartlyFailed for column in columns):
             return rows
-        # A tuple fails with the first of its members that failed.
-        return PartlyFailed([next(filter(is_failure, row), row) for row in rows])
+        # A tuple fails with the first of its members that failed and was not replaced.
+        return PartlyFailed([group_of(row, is_whole=True) for row in rows])
 
     def _traced(self, tracer: "Tracer") -> Any:
         return tracer.passing(self).map(joined)
