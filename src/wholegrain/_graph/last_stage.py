@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from wholegrain._core.types import T
+from wholegrain._core.tolerated import FailedRecord
+from wholegrain._core.types import State, T
 from wholegrain._graph.asked import HasStep
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.run import RunContext
@@ -65,6 +66,14 @@ class LastStage(HasStep, DatasetIterator[T]):
     def set_clocks(self, on: bool) -> None:
         """Add clocks around all stages, or remove them."""
         self.link(with_clocks if on else without_clocks)
+
+    def _count_errors_from(self, state: State | None) -> None:
+        if self._context.account is not None:
+            self._context.account.begin_at(state)
+
+    def errors(self) -> list[FailedRecord]:
+        account = self._context.account
+        return [] if account is None else account.records
 
     def get_report(self) -> Any:
         return self._output.get_report()

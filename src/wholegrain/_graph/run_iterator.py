@@ -2,15 +2,13 @@
 
 The stages of a pipeline change their positions one after the other while an element passes through
 them. An exception from a signal handler can arrive in between and leave their positions
-inconsistent ("torn"), and no order of statements in the stages could prevent that. The run recovers
-from it: it keeps a recent state of the pipeline (the *anchor*) and the number of elements returned
-since. After an interruption it drops the torn stages, opens new ones at the anchor, and skips those
-elements. An interrupted iterator therefore keeps its position.
+inconsistent ("torn"). The run recovers from it: it keeps a recent state of the pipeline (the
+*anchor*) and the number of elements returned since. After an interruption it drops the torn stages,
+opens new ones at the anchor, and skips those elements. So an iterator keeps its position.
 
 If the last stage supports `put_back`, the run takes a chunk of elements at a time: about a
 millisecond's worth, so that the consumer never waits long for elements that it does not need yet.
-Returning an element from the chunk then costs one call. The stages are ahead of the consumer by the
-rest of the chunk; it is put back while they are asked for a position.
+The stages are ahead of it by the rest of the chunk, put back when they are asked for a position.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from wholegrain._core.interruption import is_interruption
-from wholegrain._core.tolerated import FailedRecord
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import S, State, T
 from wholegrain._graph import anchors, epochs, nodes, run, tolerance, torch_workers, turns
@@ -305,14 +302,6 @@ class Run(LastStage[T]):
                 self._output.check_state(state)
             self._move(lambda: self._output.set_state(state), lambda: copy.deepcopy(state))
         self._count_errors_from(state)
-
-    def _count_errors_from(self, state: State | None) -> None:
-        if self._context.account is not None:
-            self._context.account.begin_at(state)
-
-    def errors(self) -> list[FailedRecord]:
-        account = self._context.account
-        return [] if account is None else account.records
 
     def _replace_stages(self, state: Any, dataset: Any = None) -> None:
         """Go to a state with new stages, so that the present ones keep their elements if it fails.
