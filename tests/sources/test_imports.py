@@ -44,6 +44,7 @@ def test_every_public_name_is_there() -> None:
         "RangeDataSource",
         "RemoteOptions",
         "SharedMemoryDataSource",
+        "SupportsBatchedReadRandomAccessDataSource",
         "TFRecordDataSource",
         "TarDataSource",
         "TextLineDataSource",
