@@ -131,7 +131,7 @@ def test_fields_are_selected_and_missing_ones_are_none(tmp_path: Path) -> None:
     assert list(JsonlDataSource(path, fields=["a"])) == [{"a": 1}, {"a": None}]
     path.write_bytes(b"[1]\n")
     assert JsonlDataSource(path)[0] == [1]
-    with pytest.raises(DataFileError, match=r"a.jsonl', line 1: It has a list"):
+    with pytest.raises(DataFileError, match=r"a.jsonl', line 1: It has a value of type list"):
         JsonlDataSource(path, fields=["a"])[0]
     with pytest.raises(TypeError, match="list of names"):
         JsonlDataSource(path, fields="a")

@@ -9,7 +9,7 @@ as an exception in its place (`carrier.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from wholegrain._core.tolerated import Event, FailedRecord, Tolerated
@@ -222,7 +222,7 @@ class Counts:
 
     def check(self, state: State, owner: object) -> None:
         """Raise if the counts of a state are wrong."""
-        if failures.KEY in state:
+        if isinstance(state, Mapping) and failures.KEY in state:
             if self._account is None:
                 raise wrong_state(owner, "it counts failed elements, but there is no `on_error`")
             failures.checked(state, owner)
