@@ -92,8 +92,12 @@ def test_a_data_loader_runs_in_threads() -> None:
         20, wg.sharding.NoSharding(), shuffle=True, num_epochs=1, seed=1
     )
     found = [
-        list(wg.DataLoader(data_source=range(20), sampler=sampler, worker_count=2, **backend))
-        for backend in ({"worker_backend": "threads"}, {"worker_backend": "fork"})
+        list(
+            wg.DataLoader(
+                data_source=range(20), sampler=sampler, worker_count=2, worker_backend=backend
+            )
+        )
+        for backend in ("threads", "fork")
     ]
     assert found[0] == found[1]
 
