@@ -113,7 +113,8 @@ class MultiprocessingOptions:
         max_memory_bytes: How much memory workers and finished elements may take with "auto"; by
             default half of what is available.
         backend: What starts the workers: "fork" forks them from a clean process, "spawn" starts an
-            interpreter for each, and a `wholegrain.multiprocessing.Backend` starts them anywhere.
+            interpreter for each, "threads" starts threads of this process (for Pythons without the
+            GIL), and a `wholegrain.multiprocessing.Backend` starts them anywhere.
             The default is the value of the environment variable WHOLEGRAIN_WORKER_START, or else
             "fork" on Linux and "spawn" elsewhere. The elements, their order and the states do not
             depend on it.

@@ -98,7 +98,7 @@ def test_the_environment_variable_only_sets_the_default(monkeypatch: pytest.Monk
 def test_a_backend_that_does_not_exist_is_refused() -> None:
     ds = wg.MapDataset.range(4).to_iter_dataset()
     with pytest.raises(ValueError, match="`backend` has to be"):
-        ds.mp_prefetch(wg.MultiprocessingOptions(num_workers=1, backend="threads"))
+        ds.mp_prefetch(wg.MultiprocessingOptions(num_workers=1, backend="thread"))
 
 
 def test_large_sources_reach_workers_of_any_backend() -> None:

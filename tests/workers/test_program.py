@@ -63,7 +63,7 @@ def test_what_cannot_be_pickled_raises_the_original_error_with_a_note() -> None:
     lock = threading.Lock()
     with pytest.raises(TypeError, match="cannot pickle") as error:
         Program.pack(lambda index, count: Mapped(1, lambda n: lock))
-    assert "has to be picklable" in error.value.__notes__[0]
+    assert "has to be picklable" in error.value.__notes__[-1]
 
 
 def writes_to_its_source() -> list[Any]:

@@ -1,7 +1,7 @@
 /* The loops of wholegrain that pay many times over in C; this file holds the module.
  *
  * Everything has a counterpart in Python or numpy with the same results, beside its callers. Only
- * the stable ABI is used, so one build serves all Python versions.
+ * the stable ABI is used, so one build serves all Python versions, except those without the GIL.
  *
  * The files say Py_NewRef(Py_None), not Py_RETURN_NONE and its like: the headers of Python 3.12 and
  * later do not count what those return, since None is immortal there. A build with such headers
@@ -73,7 +73,13 @@ exec_module(PyObject *module)
                : 0;
 }
 
-static PyModuleDef_Slot slots[] = {{Py_mod_exec, exec_module}, {0, NULL}};
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, exec_module}, /* it alone writes what all calls share: tables */
+#ifdef Py_GIL_DISABLED
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,

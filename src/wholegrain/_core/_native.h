@@ -4,6 +4,12 @@
 #include <stdint.h>
 #include <string.h>
 
+/* One thread at a time per object, where there is no GIL. Not in the stable ABI. */
+#ifndef Py_BEGIN_CRITICAL_SECTION
+#define Py_BEGIN_CRITICAL_SECTION(object) {
+#define Py_END_CRITICAL_SECTION() }
+#endif
+
 /* Arguments: these return 0, or 1 with an exception. In `_native.c`. */
 int wrong_count(const char *name, Py_ssize_t given, Py_ssize_t wanted);
 int as_int64(PyObject *object, int64_t *value);

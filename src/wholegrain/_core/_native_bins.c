@@ -56,30 +56,34 @@ typedef struct {
     Py_ssize_t num_open;  /* bins with elements: always the first ones */
     int64_t max_sequences;
     Feature *features;
-    Py_buffer *views;     /* of the element being added */
-    int64_t *lengths;     /* likewise */
     int64_t *fill;        /* used cells of each bin over all features */
     int64_t *counts;      /* elements in each bin */
 } Bins;
 
+/* A feature of the element being added. Each call has its own, since threads may call at once. */
+typedef struct {
+    Py_buffer view;
+    int64_t length, start; /* in its bin */
+} Piece;
+
 static int
-fits(const Bins *self, Py_ssize_t bin)
+fits(const Bins *self, const Piece *pieces, Py_ssize_t bin)
 {
     for (Py_ssize_t f = 0; f < self->num_features; f++)
-        if (self->lengths[f] > self->features[f].room[bin])
+        if (pieces[f].length > self->features[f].room[bin])
             return 0;
     return self->counts[bin] < self->max_sequences;
 }
 
 static Py_ssize_t
-choose_bin(const Bins *self)
+choose_bin(const Bins *self, const Piece *pieces)
 {
     /* All bins after the first empty one are empty too, so it represents them. */
     const Py_ssize_t end =
         self->num_open < self->num_bins ? self->num_open + 1 : self->num_bins;
     Py_ssize_t best = -1;
     if (self->num_features == 1) {
-        const int64_t length = self->lengths[0];
+        const int64_t length = pieces[0].length;
         const int64_t *room = self->features[0].room;
         if (!self->best_fit) {
             for (Py_ssize_t bin = 0; bin < end; bin++)
@@ -97,7 +101,7 @@ choose_bin(const Bins *self)
     }
     int64_t most = -1;
     for (Py_ssize_t bin = 0; bin < end; bin++)
-        if (fits(self, bin) && self->fill[bin] > most) {
+        if (fits(self, pieces, bin) && self->fill[bin] > most) {
             if (!self->best_fit)
                 return bin;
             most = self->fill[bin];
@@ -106,20 +110,23 @@ choose_bin(const Bins *self)
     return best;
 }
 
-/* Put an element of `self->lengths` into `bin`; `starts` tells where each feature begins. */
-static void
-fill_bin(Bins *self, Py_ssize_t bin, int64_t *starts)
+/* Make room for the pieces in a bin, note where each begins, and return the bin; -1 if none has. */
+static Py_ssize_t
+fill_bin(Bins *self, Piece *pieces)
 {
+    const Py_ssize_t bin = choose_bin(self, pieces);
+    if (bin < 0)
+        return -1;
     const int32_t id = (int32_t)++self->counts[bin];
     if (bin >= self->num_open)
         self->num_open = bin + 1;
     for (Py_ssize_t f = 0; f < self->num_features; f++) {
         Feature *feature = &self->features[f];
-        const int64_t length = self->lengths[f];
+        const int64_t length = pieces[f].length;
         const int64_t start = feature->capacity - feature->room[bin];
         const int64_t end = start + length, align = feature->alignment;
         const int64_t free = align == 1 ? end : (end + align - 1) / align * align;
-        starts[f] = start;
+        pieces[f].start = start;
         feature->room[bin] = feature->capacity - free;
         self->fill[bin] += free - start;
         if (feature->segments.obj == NULL)
@@ -131,36 +138,39 @@ fill_bin(Bins *self, Py_ssize_t bin, int64_t *starts)
     if (self->counts[bin] >= self->max_sequences)
         for (Py_ssize_t f = 0; f < self->num_features; f++)
             self->features[f].room[bin] = -1;
+    return bin;
 }
 
 /* Take hold of the arrays of `element`. 0 means that they are not for copying byte by byte. */
 static Py_ssize_t
-view_element(Bins *self, PyObject *element)
+view_element(const Bins *self, PyObject *element, Piece *pieces)
 {
     Py_ssize_t f = 0;
     if (!PyDict_CheckExact(element))
         return 0;
     for (; f < self->num_features; f++) {
         const Feature *feature = &self->features[f];
-        Py_buffer *view = &self->views[f];
+        Py_buffer *view = &pieces[f].view;
         if (!feature->key || !feature->format)
             break;
-        PyObject *array = PyDict_GetItemWithError(element, feature->key);
-        if (!array || (PyObject *)Py_TYPE(array) != self->array_type ||
-            PyObject_GetBuffer(array, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT))
+        PyObject *array = PyObject_GetItem(element, feature->key);
+        const int failed = !array || (PyObject *)Py_TYPE(array) != self->array_type ||
+                           PyObject_GetBuffer(array, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT);
+        Py_XDECREF(array); /* the view holds it */
+        if (failed)
             break;
         if (!same_cells(view, &feature->values, feature->format) ||
             view->shape[0] > feature->capacity) {
             PyBuffer_Release(view);
             break;
         }
-        self->lengths[f] = view->shape[0];
+        pieces[f].length = view->shape[0];
     }
     if (f == self->num_features)
         return 1;
     PyErr_Clear(); /* whatever it is, the slow path will say it better */
     while (f--)
-        PyBuffer_Release(&self->views[f]);
+        PyBuffer_Release(&pieces[f].view);
     return 0;
 }
 
@@ -172,28 +182,31 @@ static PyObject *
 bins_add(Bins *self, PyObject *args)
 {
     PyObject *elements, *chosen;
-    Py_ssize_t start, index;
+    Py_ssize_t start, index, bin;
     if (!PyArg_ParseTuple(args, "O!nO", &PyList_Type, &elements, &start, &chosen))
         return NULL;
-    int64_t *starts = PyMem_Malloc(sizeof(int64_t) * (size_t)(self->num_features + 1));
-    if (!starts)
+    Piece *pieces = PyMem_Calloc((size_t)self->num_features + 1, sizeof(Piece));
+    if (!pieces)
         return PyErr_NoMemory();
     int failed = 0;
     for (index = start; !failed && index < PyList_Size(elements); index++) {
-        if (!view_element(self, PyList_GetItem(elements, index)))
+        PyObject *element = PySequence_GetItem(elements, index);
+        const int is_plain = element && view_element(self, element, pieces);
+        failed = !element;
+        Py_XDECREF(element); /* the views hold its arrays */
+        if (!is_plain)
             break;
-        const Py_ssize_t bin = choose_bin(self);
-        if (bin >= 0) {
-            fill_bin(self, bin, starts);
-            for (Py_ssize_t f = 0; f < self->num_features; f++) {
-                const Feature *feature = &self->features[f];
-                char *row = (char *)feature->values.buf +
-                            (bin * feature->capacity + starts[f]) * feature->cell_bytes;
-                memcpy(row, self->views[f].buf, (size_t)self->views[f].len);
-            }
+        Py_BEGIN_CRITICAL_SECTION(self);
+        bin = fill_bin(self, pieces);
+        Py_END_CRITICAL_SECTION();
+        for (Py_ssize_t f = 0; f < self->num_features; f++) {
+            const Feature *feature = &self->features[f];
+            if (bin >= 0)
+                memcpy((char *)feature->values.buf +
+                           (bin * feature->capacity + pieces[f].start) * feature->cell_bytes,
+                       pieces[f].view.buf, (size_t)pieces[f].view.len);
+            PyBuffer_Release(&pieces[f].view);
         }
-        for (Py_ssize_t f = 0; f < self->num_features; f++)
-            PyBuffer_Release(&self->views[f]);
         if (bin < 0)
             break;
         if (chosen != Py_None) {
@@ -202,7 +215,7 @@ bins_add(Bins *self, PyObject *args)
             Py_XDECREF(number);
         }
     }
-    PyMem_Free(starts);
+    PyMem_Free(pieces);
     return failed ? NULL : PyLong_FromSsize_t(index - start);
 }
 
@@ -217,34 +230,32 @@ bins_place(Bins *self, PyObject *lengths)
             PyErr_SetString(PyExc_ValueError, "one length is needed for each feature");
         return NULL;
     }
+    PyObject *place = NULL;
+    Py_ssize_t bin;
+    Piece *pieces = PyMem_Calloc((size_t)self->num_features + 1, sizeof(Piece));
+    if (!pieces)
+        return PyErr_NoMemory();
     for (Py_ssize_t f = 0; f < self->num_features; f++) {
-        if (as_int64(PyTuple_GetItem(lengths, f), &self->lengths[f]))
-            return NULL;
-        if (self->lengths[f] < 0 || self->lengths[f] > self->features[f].capacity) {
+        if (as_int64(PyTuple_GetItem(lengths, f), &pieces[f].length))
+            goto done;
+        if (pieces[f].length < 0 || pieces[f].length > self->features[f].capacity) {
             PyErr_SetString(PyExc_ValueError, "an element is longer than a bin");
-            return NULL;
+            goto done;
         }
     }
-    const Py_ssize_t bin = choose_bin(self);
+    Py_BEGIN_CRITICAL_SECTION(self);
+    bin = fill_bin(self, pieces);
+    Py_END_CRITICAL_SECTION();
     if (bin < 0)
-        return Py_NewRef(Py_None);
-    PyObject *place = PyTuple_New(self->num_features + 1);
-    int64_t *starts = PyMem_Malloc(sizeof(int64_t) * (size_t)(self->num_features + 1));
-    if (!place || !starts) {
-        Py_XDECREF(place);
-        PyMem_Free(starts);
-        return PyErr_NoMemory();
-    }
-    fill_bin(self, bin, starts);
-    PyObject *number = PyLong_FromSsize_t(bin);
-    for (Py_ssize_t f = 0; number && f <= self->num_features; f++) {
-        PyTuple_SetItem(place, f, number);
-        if (f < self->num_features)
-            number = PyLong_FromLongLong(starts[f]);
-    }
-    PyMem_Free(starts);
-    if (!number)
-        Py_CLEAR(place);
+        place = Py_NewRef(Py_None);
+    else if ((place = PyTuple_New(self->num_features + 1)) != NULL)
+        for (Py_ssize_t f = 0; place && f <= self->num_features; f++) {
+            PyObject *number = PyLong_FromLongLong(f ? pieces[f - 1].start : bin);
+            if (!number || PyTuple_SetItem(place, f, number))
+                Py_CLEAR(place);
+        }
+done:
+    PyMem_Free(pieces);
     return place;
 }
 
@@ -267,8 +278,6 @@ bins_dealloc(Bins *self)
         PyMem_Free(feature->room);
     }
     PyMem_Free(self->features);
-    PyMem_Free(self->views);
-    PyMem_Free(self->lengths);
     PyMem_Free(self->fill);
     PyMem_Free(self->counts);
     Py_XDECREF(self->array_type);
@@ -363,11 +372,9 @@ bins_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
     self->num_bins = num_bins;
     self->max_sequences = max_sequences > 0 ? max_sequences : INT64_MAX;
     self->features = PyMem_Calloc((size_t)num_features + 1, sizeof(Feature));
-    self->views = PyMem_Calloc((size_t)num_features + 1, sizeof(Py_buffer));
-    self->lengths = PyMem_Calloc((size_t)num_features + 1, sizeof(int64_t));
     self->fill = PyMem_Calloc((size_t)num_bins, sizeof(int64_t));
     self->counts = PyMem_Calloc((size_t)num_bins, sizeof(int64_t));
-    if (!self->features || !self->views || !self->lengths || !self->fill || !self->counts) {
+    if (!self->features || !self->fill || !self->counts) {
         Py_DECREF(self);
         return PyErr_NoMemory();
     }

@@ -55,14 +55,19 @@ texts_dealloc(Texts *self)
 static PyObject *
 texts_next(Texts *self)
 {
-    if (self->at >= self->stop)
+    Py_ssize_t at;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    at = self->at;
+    self->at += at < self->stop;
+    Py_END_CRITICAL_SECTION();
+    if (at >= self->stop)
         return NULL;
     int64_t begin, end;
     if (self->is_wide) {
-        const int64_t *offset = (const int64_t *)self->offsets.buf + self->at;
+        const int64_t *offset = (const int64_t *)self->offsets.buf + at;
         begin = offset[0], end = offset[1];
     } else {
-        const int32_t *offset = (const int32_t *)self->offsets.buf + self->at;
+        const int32_t *offset = (const int32_t *)self->offsets.buf + at;
         begin = offset[0], end = offset[1];
     }
     if (begin < 0 || begin > end || end > self->bytes.len) {
@@ -71,7 +76,6 @@ texts_next(Texts *self)
     }
     const char *value = (const char *)self->bytes.buf + begin;
     const Py_ssize_t size = (Py_ssize_t)(end - begin);
-    self->at++;
     return self->is_text ? PyUnicode_DecodeUTF8(value, size, NULL)
                          : PyBytes_FromStringAndSize(value, size);
 }

@@ -313,9 +313,13 @@ def process_prefetch(
             f" per_worker_buffer_size={buffer_size}."
         )
     backend = getattr(options, "backend", None)  # Grain's own options have none.
-    if backend is not None:
+    lanes = getattr(options, "lanes", None)
+    in_threads = isinstance(backend, str) and backend == "threads"
+    if in_threads:
+        _check_for_threads(num_workers, lanes, worker_init_fn)
+    elif backend is not None:
         resolve(backend)
-    if getattr(options, "lanes", None) is not None:
+    if lanes is not None:
         from wholegrain._graph.lanes import lanes_prefetch
 
         return lanes_prefetch(ds, options, worker_init_fn, sequential_slice)
@@ -335,7 +339,7 @@ def process_prefetch(
             f"{num_workers}. Give the number of elements that each worker may hold ready."
         )
     check_can_shard(ds, num_workers, sequential_slice)
-    if _has_no_gil() and backend is None:
+    if in_threads or (_has_no_gil() and backend is None):
         if worker_init_fn is not None:
             logger().warning(
                 "`worker_init_fn` is not called: Python runs without the GIL, so threads of this"
@@ -345,6 +349,25 @@ def process_prefetch(
     return ProcessPrefetchIterDataset(
         ds, num_workers, buffer_size, sequential_slice, worker_init_fn, backend
     )
+
+
+def _check_for_threads(num_workers: Any, lanes: Any, worker_init_fn: Any) -> None:
+    """Raise if something is asked for that only worker processes do."""
+    if num_workers == "auto":
+        raise ValueError(
+            'backend="threads" needs a number of threads, but got num_workers="auto". To have the'
+            " number of threads adjusted, leave `mp_prefetch` out: reading ahead does that."
+        )
+    if lanes is not None:
+        raise ValueError(
+            f'backend="threads" has no lanes, but got lanes={lanes}. Without them, num_workers='
+            f"{lanes} gives the same elements in the same order."
+        )
+    if worker_init_fn is not None:
+        raise ValueError(
+            'backend="threads" starts no processes that `worker_init_fn` could prepare. Call it'
+            " here instead, if this process needs it."
+        )
 
 
 def _has_no_gil() -> bool:

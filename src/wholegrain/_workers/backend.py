@@ -176,7 +176,7 @@ def resolve(backend: Any) -> Backend:
         return local.default()
     if backend not in ("fork", "spawn"):
         raise ValueError(
-            '`backend` has to be "fork", "spawn", or a `wholegrain.multiprocessing.Backend`, but'
-            f" got {backend!r}."
+            '`backend` has to be "fork", "spawn", "threads", or a'
+            f" `wholegrain.multiprocessing.Backend`, but got {backend!r}."
         )
     return local.LocalBackend(backend)

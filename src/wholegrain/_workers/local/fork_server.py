@@ -285,8 +285,6 @@ def _close_inherited() -> None:
 
 def _take_socket() -> socket.socket:
     nothing = os.open(os.devnull, os.O_RDWR)
-    while nothing <= 2:  # If output streams are closed, printed text must not reach the socket.
-        nothing = os.dup(nothing)
     sock = socket.socket(fileno=os.dup(0))
     os.dup2(nothing, 0)
     os.close(nothing)

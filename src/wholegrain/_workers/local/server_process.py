@@ -8,7 +8,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from wholegrain._workers.local.interpreter import command, environ
 
@@ -28,6 +28,19 @@ def _reap_forgotten() -> None:
             if os.waitpid(pid, os.WNOHANG)[0] == 0:
                 continue
         _forgotten.remove(pid)
+
+
+def _closed_outputs() -> Iterator[tuple[int, int, str, int, int]]:
+    """Yield what opens the output streams that the new process would not inherit.
+
+    They have to be open from its beginning: libraries that it loads would take their numbers.
+    """
+    for number in (1, 2):
+        is_inherited = False
+        with contextlib.suppress(OSError):
+            is_inherited = os.get_inheritable(number)
+        if not is_inherited:
+            yield os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0
 
 
 class ServerProcess:
@@ -50,7 +63,7 @@ class ServerProcess:
                 program,
                 environ(),
                 # The socket becomes standard input, a descriptor that every process has.
-                file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)],
+                file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0), *_closed_outputs()],
                 # Ctrl-C in the terminal must reach only the main process.
                 setpgroup=0,
                 # Signals that this thread has blocked must not be blocked in workers.
