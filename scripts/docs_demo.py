@@ -23,13 +23,16 @@ COLUMNS = 78
 THEME = TerminalTheme(
     (32, 29, 23),
     (236, 230, 216),
-    [(46, 42, 32), (232, 138, 116), (139, 190, 110), (227, 176, 75)]
-    + [(122, 162, 220), (183, 154, 224), (95, 191, 168), (236, 230, 216)],
+    [
+        *((46, 42, 32), (232, 138, 116), (139, 190, 110), (227, 176, 75)),
+        *((122, 162, 220), (183, 154, 224), (95, 191, 168), (236, 230, 216)),
+    ],
 )
 
 # rich's own frame names fonts of another server; this one has the fonts of the machine.
 FRAME = """\
-<svg xmlns="http://www.w3.org/2000/svg" class="rich-terminal" role="img" viewBox="0 0 {width} {height}" aria-label="wholegrain demo in a terminal">
+<svg xmlns="http://www.w3.org/2000/svg" role="img"
+  viewBox="0 0 {width} {height}" aria-label="wholegrain demo in a terminal">
   <title>wholegrain demo in a terminal</title>
   <style>
     .{unique_id}-matrix {{
