@@ -20,14 +20,11 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 ROWS = (
     ("the same with the default 16 threads", 0, "shuffle, maps, filter, batch"),
     ("60,000 images of 28", 1, "images in memory, shuffled"),
-    ("window shuffle", 0, "window shuffle"),
-    ("dicts of 20 / 100 small arrays", 0, "small arrays from a worker"),
     ("shuffled ArrayRecord", 0, "shuffled ArrayRecord files"),
     ("mixing eight datasets", 0, "mixing eight datasets"),
     ("packing: first-fit", 0, "packing, first-fit"),
     ("batches of 38 MB", 0, "batches of 38 MB from a worker"),
     ("Parquet: rows", 1, "Parquet: map, batch"),
-    ("TFRecord", 0, "TFRecord, in order"),
     ("JPEG decoding", 0, "JPEG decoding, 2 workers"),
     ("a source that sleeps 5 ms", 0, "a source that only waits"),
 )
