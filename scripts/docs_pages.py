@@ -46,7 +46,11 @@ NAMESPACES = {
 }
 
 # What most programs start with.
-FIRST = ("MapDataset", "IterDataset", "DatasetIterator", "DataLoader", "DataLoaderIterator", "load")
+FIRST = (
+    *("MapDataset", "IterDataset", "DatasetIterator", "DataLoader", "DataLoaderIterator", "load"),
+    *("ReadOptions", "MultiprocessingOptions", "CheckpointHandler", "CheckpointSave"),
+    *("CheckpointRestore", "loader", "check_resume", "check_map_dataset", "check_iter_dataset"),
+)
 
 # Used between modules; a program has no use for them.
 INNER = {
@@ -82,7 +86,8 @@ def exported(module: str) -> list[str]:
     names = [name for name in _names(_tree(module).body) if not name.startswith("_")]
     names = [name for name in names if name not in INNER]
     if module == "wholegrain.experimental":
-        names = sorted(names, key=str.lower)
+        # Datasets come first, then what is used with them.
+        names = sorted(names, key=lambda name: (not name.endswith("Dataset"), name.lower()))
     return list(dict.fromkeys([name for name in FIRST if name in names] + names))
 
 
