@@ -32,6 +32,8 @@ NAMESPACES = {
     "wholegrain.experimental": "Packing, interleaving, window shuffles, caches and other parts."
     " [Transformations](../transformations.md) has examples.",
     "wholegrain.sources": "Where records come from.",
+    "wholegrain.schedule": "Weights of a mixture that change while it is read."
+    " [Mixing datasets](../recipes/mixing.md) has examples.",
     "wholegrain.samplers": "Which record stands where, for the DataLoader.",
     "wholegrain.sharding": "Which part of the data a process reads.",
     "wholegrain.checkpoint": "Iterators saved and restored.",
@@ -44,7 +46,11 @@ NAMESPACES = {
 }
 
 # What most programs start with.
-FIRST = ("MapDataset", "IterDataset", "DatasetIterator", "DataLoader", "DataLoaderIterator", "load")
+FIRST = (
+    *("MapDataset", "IterDataset", "DatasetIterator", "DataLoader", "DataLoaderIterator", "load"),
+    *("ReadOptions", "MultiprocessingOptions", "CheckpointHandler", "CheckpointSave"),
+    *("CheckpointRestore", "loader", "check_resume", "check_map_dataset", "check_iter_dataset"),
+)
 
 # Used between modules; a program has no use for them.
 INNER = {
@@ -58,6 +64,19 @@ FACTORIES = {
     "IterDataset": "wholegrain._graph.iter_dataset._IterDatasetFactories",
 }
 
+# What programs call of a dataset, in the order of a pipeline. The rest is between stages.
+OF_DATASETS = {
+    "MapDataset": (
+        *("map", "random_map", "map_with_index", "filter", "shuffle", "batch", "repeat"),
+        *("slice", "shard", "seed", "to_iter_dataset", "apply", "pipe", "named", "explain"),
+        "parents",
+    ),
+    "IterDataset": (
+        *("map", "random_map", "map_with_index", "filter", "batch", "mp_prefetch", "prefetch"),
+        *("seed", "apply", "pipe", "named", "explain", "parents"),
+    ),
+}
+
 
 def exported(module: str) -> list[str]:
     """Return the names that a module exports, in its order.
@@ -67,7 +86,8 @@ def exported(module: str) -> list[str]:
     names = [name for name in _names(_tree(module).body) if not name.startswith("_")]
     names = [name for name in names if name not in INNER]
     if module == "wholegrain.experimental":
-        names = sorted(names, key=str.lower)
+        # Datasets come first, then what is used with them.
+        names = sorted(names, key=lambda name: (not name.endswith("Dataset"), name.lower()))
     return list(dict.fromkeys([name for name in FIRST if name in names] + names))
 
 
@@ -117,16 +137,19 @@ def reference_page(module: str) -> str:
         if _is_module(f"{module}.{name}"):
             continue
         lines += [f"::: {module}.{name}"]
-        if module != "wholegrain" and name.endswith(
-            ("IterDataset", "MapDataset", "DatasetIterator")
+        if name.endswith(("IterDataset", "MapDataset")) or (
+            module != "wholegrain" and name.endswith("DatasetIterator")
         ):
             # What can be done with it is what can be done with any dataset, or any iterator.
             lines += ["    options: {members: false}"]
         lines += [""]
         if module == "wholegrain" and name in FACTORIES:
-            for method in _methods(FACTORIES[name]):
-                heading = f"    options: {{heading: {name}.{method}, heading_level: 3}}"
-                lines += [f"::: {FACTORIES[name]}.{method}", heading, ""]
+            methods = [f"{FACTORIES[name]}.{method}" for method in _methods(FACTORIES[name])]
+            methods += [f"{module}.{name}.{method}" for method in OF_DATASETS[name]]
+            for path in methods:
+                method = path.rpartition(".")[2]
+                heading = f"heading: {name}.{method}, toc_label: {method}, heading_level: 3"
+                lines += [f"::: {path}", f"    options: {{{heading}}}", ""]
     return "\n".join(lines)
 
 
@@ -240,6 +263,14 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     """Put figures into the page itself, where they have the colours of the theme."""
 
     def drawing(figure: re.Match[str]) -> str:
-        return (Path(config.docs_dir) / "figures" / figure["name"]).read_text().strip()
+        text = (Path(config.docs_dir) / "figures" / figure["name"]).read_text().strip()
+        return text if 'class="wg-figure"' in text else figure[0]
 
     return _FIGURE.sub(drawing, html)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Have class methods under the names of their classes, in addresses within a page too."""
+    for name, path in FACTORIES.items():
+        output = output.replace(f"{path}.", f"wholegrain.{name}.")
+    return output

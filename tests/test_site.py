@@ -2,8 +2,10 @@
 
 import contextlib
 import functools
+import html
 import http.server
 import importlib
+import importlib.util
 import json
 import os
 import re
@@ -16,6 +18,7 @@ import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -30,6 +33,7 @@ _NAMESPACES = [
     ".experimental",
     ".multiprocessing",
     ".samplers",
+    ".schedule",
     ".sharding",
     ".sources",
     ".testing",
@@ -38,7 +42,7 @@ _NAMESPACES = [
 # In a docstring of Grain's only: it has no such class.
 _LEFT_OUT = {"grain.experimental.WithOptionsMapDataset"}
 _NEED_ORBAX = ("CheckpointSave", "CheckpointRestore")
-_DESKTOP, _PHONE = (1280, 900), (390, 844)
+_DESKTOP, _PHONE = (1280, 900), (400, 844)
 
 # What a browser does of its own accord is switched off, and nothing but the site can be reached.
 _FLAGS = [
@@ -149,6 +153,78 @@ def test_the_reference_has_every_public_name(site: Path, namespace: str) -> None
     assert of_grain <= listed
     module = importlib.import_module(f"wholegrain{namespace}")
     assert all(hasattr(module, name) for name in listed - set(_NEED_ORBAX))
+
+
+def test_the_reference_begins_with_what_programs_use(site: Path) -> None:
+    page = (site / "reference" / "wholegrain.html").read_text()
+    listed = re.findall(r'<h[23] id="?([\w.]+)', page)
+    assert listed[:4] == [
+        "wholegrain.MapDataset",
+        "wholegrain.MapDataset.source",
+        "wholegrain.MapDataset.range",
+        "wholegrain.MapDataset.mix",
+    ]
+    classes = [name for name in listed if name.count(".") == 1]
+    assert classes[:4] == [
+        f"wholegrain.{name}"
+        for name in ("MapDataset", "IterDataset", "DatasetIterator", "DataLoader")
+    ]
+    others = (site / "reference" / "wholegrain.experimental.html").read_text()
+    first = re.findall(r'<h2 id="?wholegrain\.experimental\.(\w+)', others)[:10]
+    assert all(name.endswith("Dataset") for name in first), first
+    every_page = "".join(page.read_text() for page in (site / "reference").glob("*.html"))
+    of_modules_inside = re.findall(r'(?:id|href)="?#?wholegrain(?:\.\w+)*\._\w+[^">]*', every_page)
+    assert not of_modules_inside
+    between_stages = ("getitem_into", "chunk_hint", "go_to", "pass_over", "tell_report", "put_back")
+    assert not [name for name in listed if name.rpartition(".")[2] in between_stages]
+
+
+def test_the_front_page_says_how_to_install_and_how_fast(site: Path) -> None:
+    page = (site / "index.html").read_text()
+    text = html.unescape(re.sub(r"<[^>]*>", "", page))
+    assert "pip install ." in text
+    assert "next_index" in text
+    readme = (_ROOT / "README.md").read_text()
+    for bar in _script("docs_chart").bars(readme):
+        assert bar.label in text
+        assert bar.text in text
+    pictures = re.findall(r'<img [^>]*src="?(figures/[\w.-]+)', page)
+    assert {"figures/demo.svg", "figures/dashboard-light.png", "figures/dashboard-dark.png"} == set(
+        pictures
+    )
+    assert all((site / picture).stat().st_size < 250_000 for picture in pictures)
+
+
+def test_the_chart_is_that_of_the_readme() -> None:
+    script = _script("docs_chart")
+    drawn = script.chart((_ROOT / "README.md").read_text())
+    assert script.CHART.read_text() == drawn, "Run `python scripts/docs_chart.py`."
+
+
+def test_a_row_that_the_chart_does_not_find_is_named() -> None:
+    script = _script("docs_chart")
+    readme = (_ROOT / "README.md").read_text().replace("| JPEG decoding", "| decoding of JPEG")
+    with pytest.raises(ValueError, match="0 rows that begin 'JPEG decoding'"):
+        script.bars(readme)
+
+
+@pytest.mark.parametrize(
+    "figure", sorted((_ROOT / "docs" / "figures").glob("*.svg")), ids=lambda file: file.name
+)
+def test_figures_are_well_formed_and_load_nothing(figure: Path) -> None:
+    text = figure.read_text()
+    assert ET.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
+    addresses = set(re.findall(r"https?://[^\s\"')]+", text))
+    assert addresses == {"http://www.w3.org/2000/svg"}
+
+
+def _script(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, _ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 # In a browser.
@@ -271,6 +347,23 @@ def test_the_search_finds_pages(site: Path, served: _Served, chromium: str, tmp_
     assert not console
     found = json.loads(served.told[-1])
     assert any(place.startswith("/recipes/llm-packing.html") for place in found)
+
+
+@pytest.mark.parametrize("page", ["index.html", "recipes/mixing.html"])
+def test_the_search_works_from_the_disk(
+    site: Path, chromium: str, page: str, tmp_path: Path
+) -> None:
+    dom, console = _run(
+        chromium,
+        tmp_path,
+        _DESKTOP,
+        "--virtual-time-budget=20000",
+        "--dump-dom",
+        f"{(site / page).as_uri()}?q=packing",
+    )
+    assert not console
+    found = re.findall(r'<a href="([^"]*)" class="md-search-result__link"', dom)
+    assert any("recipes/llm-packing.html" in place for place in found)
 
 
 @pytest.mark.parametrize("page", ["index.html", "engine.html", "reference/wholegrain.html"])

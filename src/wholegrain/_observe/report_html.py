@@ -16,7 +16,7 @@ _STYLE = """
 .wg-report { --ink: #1d2733; --soft: #5b6b7c; --paper: #ffffff; --line: #d5dde5; --box: #f3f6f9;
   --bar: #3b82c4; --hot: #d9542b; --hot-box: #fdeee8; --wait: #e2a33b;
   color: var(--ink); background: var(--paper); font: 14px/1.5 system-ui, sans-serif;
-  padding: 1.2rem; max-width: 1080px; }
+  padding: 1.2rem; max-width: 1240px; }
 @media (prefers-color-scheme: dark) { .wg-report { --ink: #e4eaf0; --soft: #9aa9b8;
   --paper: #12181f; --line: #33404d; --box: #1c252f; --bar: #5aa2e0; --hot: #f0764e;
   --hot-box: #3a211a; --wait: #d9a441; } }
