@@ -220,7 +220,7 @@ class Counts:
         self._counts = failures.checked(state, self) if failures.KEY in state else {}
         self.good = False
 
-    def check(self, state: State, owner: object) -> None:
+    def check(self, state: Any, owner: object) -> None:
         """Raise if the counts of a state are wrong."""
         if isinstance(state, Mapping) and failures.KEY in state:
             if self._account is None:
