@@ -303,3 +303,43 @@ def test_elements_that_failed_do_not_shift_origins() -> None:
     plain = iter(source("a", 60).map(fail_on_some).to_iter_dataset())
     with pytest.raises(ValueError, match="3"):
         plain.provenance(2)  # The step itself fails.
+
+
+def _fails_now_and_then(x: int) -> int:
+    if x % 7 == 3:
+        raise ValueError("a broken record")
+    return x
+
+
+@pytest.mark.parametrize("num_workers", [0, 2, "auto"])
+def test_failures_that_an_iterator_leaves_out_keep_their_origins_apart(num_workers: Any) -> None:
+    ds: Any = wg.MapDataset.range(40).shuffle(seed=1).to_iter_dataset().map(_fails_now_and_then)
+    ds = ds.on_error("skip")
+    if num_workers:
+        ds = ds.mp_prefetch(wg.MultiprocessingOptions(num_workers=num_workers))
+    with iter(ds) as it:
+        for element in it:
+            assert [origin.index for origin in it.provenance()] == [element]
+        assert len(it.errors()) == 6  # Asking for origins counts none of them again.
+
+
+def test_what_cannot_be_traced_is_refused(tmp_path: Any) -> None:
+    broken = wg.MapDataset.range(9).map(_fails_now_and_then).on_error("skip", log=tmp_path / "log")
+    lengths = wg.MapDataset.range(9).map(lambda i: {"t": np.arange(i + 1)}).to_iter_dataset()
+    for ds, name in (
+        (broken.to_iter_dataset(), "`on_error` on a MapDataset"),
+        (lengths.bucket("t", [4, 9], batch_sizes=[2, 2]), "`bucket`"),
+    ):
+        with iter(ds) as it:
+            next(it)
+            with pytest.raises(NotImplementedError, match=name):
+                it.provenance()
+
+
+def test_a_cache_on_disk_has_the_origins_of_what_it_keeps(tmp_path: Any) -> None:
+    cached = wg.MapDataset.range(9).map(lambda x: 2 * x).cache(tmp_path / "cache")
+    ds = cached.repeat(2).shuffle(seed=3).to_iter_dataset()
+    for _ in range(2):  # From the functions, and then from the disk.
+        with iter(ds) as it:
+            for element in it:
+                assert [2 * origin.index for origin in it.provenance()] == [element]

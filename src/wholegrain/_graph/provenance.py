@@ -13,8 +13,10 @@ from wholegrain._core.types import State
 from wholegrain._core.whole_number import whole_number
 from wholegrain._graph import run as runs
 from wholegrain._graph.course import STEERED, Course, is_steered
+from wholegrain._graph.error_rules import rules_of
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.steps import steps_of
+from wholegrain._graph.tolerance import Collector
 from wholegrain._graph.tracing import Tracer, UnknownPositionError
 from wholegrain.options import DatasetOptions
 
@@ -161,7 +163,10 @@ def opened(
     """
     # A filter that drops many elements was reported already.
     options = DatasetOptions(filter_warn_threshold_ratio=None, filter_raise_threshold_ratio=None)
-    with runs.entered(runs.RunContext(options, *worker)):
+    context = runs.RunContext(options, *worker)
+    if rules := rules_of(dataset):
+        context.account = Collector(rules, defers=False)  # Neither limits nor logs them again.
+    with runs.entered(context):
         iterator: DatasetIterator[Any] = dataset.open()
     try:
         if state is not None:

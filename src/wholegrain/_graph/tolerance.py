@@ -104,13 +104,14 @@ class Tally(Account):
             count, in_a_row = self._counts.get(self.numbers[event.rule], (0, 0))
             in_a_row = 1 if event.after_good else in_a_row + 1
             self._counts[self.numbers[event.rule]] = [count + 1, in_a_row]
-            self._keep(event)
+            self._keep(event, count)
             too_many = too_many or self._excess(event, count + 1, in_a_row)
         if too_many:
             raise TooManyErrorsError(too_many, self.records)
 
-    def _keep(self, event: Event) -> None:
-        key = (event.rule, event.record)
+    def _keep(self, event: Event, count: int) -> None:
+        # Failures whose element is not known are told apart by how many came before.
+        key = (event.rule, count if event.record.index is None else event.record)
         if key in self._records:
             return  # Read again, after an interruption or a restore.
         if len(self._records) < _MOST_KEPT:

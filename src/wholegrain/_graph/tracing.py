@@ -14,6 +14,7 @@ from typing import Any
 from wholegrain._core.origins import Origin, Traced
 from wholegrain._core.types import Indices, State
 from wholegrain._graph.chunks import for_each, read_singly
+from wholegrain._graph.dataset import upstream
 from wholegrain._graph.iterator import (
     DatasetIterator,
     StageIterator,
@@ -41,6 +42,9 @@ class Tracer:
     """
 
     def __init__(self, dataset: Any) -> None:
+        for stage in upstream(dataset):
+            if what := getattr(stage, "not_traced", ""):
+                raise UntraceableError(f"Origins are not known through {what}.")
         self._names = names_of_sources(dataset)
         self._made: dict[int, tuple[Any, Any]] = {}  # With the dataset, so that its id stays taken.
 

@@ -32,6 +32,7 @@ _KEEP_STATE_EVERY = 64
 class BucketIterDataset(OneParentIterNode[Any]):
     """Batches of elements of similar lengths; see `IterDataset.bucket`."""
 
+    not_traced = "`bucket`, whose rows come from different positions of its parent"
     checkpoint = CheckpointSpec(
         fixed=("plan.boundaries", "plan.batch_sizes", "plan.remainder"),
         free=("plan.length", "load", "shard"),

@@ -6,23 +6,26 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from wholegrain._core.byte_limit import byte_limit
 from wholegrain._core.failure import PartlyFailed
 from wholegrain._core.interruption import is_interruption
-from wholegrain._core.types import Indices, T
+from wholegrain._core.types import IndexT, Indices, T
 from wholegrain._disk_cache import folder
 from wholegrain._disk_cache.store import MISSING, Store, index_bytes, open_store
 from wholegrain._graph.chunks import for_each
-from wholegrain._graph.kinds import ElementTransform, OneParentMapNode
+from wholegrain._graph.kinds import ElementTransform, IndexTransform, OneParentMapNode
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._observe import outline
 from wholegrain._state.data_version import data_version
 from wholegrain._state.fingerprint import fingerprint
 from wholegrain._state.spec import CheckpointSpec
+
+if TYPE_CHECKING:
+    from wholegrain._graph.tracing import Tracer
 
 _VERSION = 1
 
@@ -104,6 +107,10 @@ class DiskCacheMapDataset(OneParentMapNode[T]):
         for number, element in zip(absent, computed, strict=True):
             elements[number] = element
         return PartlyFailed(elements) if type(computed) is PartlyFailed else elements
+
+    def _traced(self, tracer: Tracer) -> Any:
+        # What is on disk has no origins, so the elements are computed again.
+        return _FirstEpoch(*tracer.parents(self))
 
     def _keep_each(self, results: list[Any], elements: Sequence[Any], at: list[int]) -> None:
         store = self.store
@@ -203,3 +210,12 @@ def _name_of(parent: MapDataset[Any]) -> str:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class _FirstEpoch(IndexTransform[T]):
+    """The elements of the first epoch in every epoch, as a cache has them."""
+
+    checkpoint = CheckpointSpec(position="parent")
+
+    def parent_index(self, index: IndexT) -> IndexT:
+        return index % len(self.parent)

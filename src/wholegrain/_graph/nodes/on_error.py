@@ -51,6 +51,10 @@ class OnErrorMapDataset(OneParentMapNode[T]):
     """The parent, with its failed elements missing or replaced."""
 
     keeps_size = True
+    not_traced = (
+        "`on_error` on a MapDataset, because elements that fail or are replaced keep their places"
+        " there. On an IterDataset, `on_error` can be traced"
+    )
     checkpoint = CheckpointSpec(
         free=("rule.policy_name", "rule.budget", "rule.consecutive"), position="parent"
     )
@@ -209,6 +213,11 @@ class OnErrorIterDataset(OneParentIterNode[T]):
                 ' substitute, or use "skip".'
             )
         self._rule = rule.for_length(None)
+
+    @property
+    def only_chooses(self) -> bool:  # type: ignore[override]
+        """Whether it returns elements of its parent as they are, and no substitutes."""
+        return self._rule.policy == "skip"
 
     @property
     def rule(self) -> Rule:
