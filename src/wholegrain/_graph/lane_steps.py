@@ -11,6 +11,7 @@ import numpy as np
 from wholegrain._core import tree
 from wholegrain._core.errors import takes_place
 from wholegrain._core.interruption import is_interruption
+from wholegrain._core.mask import with_mask
 from wholegrain._core.stack import stack
 from wholegrain._core.types import State
 from wholegrain._graph import run
@@ -30,9 +31,6 @@ from wholegrain._state.validate import copy_state
 
 if TYPE_CHECKING:
     from wholegrain._workers.remote_lanes import LaneStates
-
-MASK = "mask"
-"""The key under which padded batches say which of their rows are elements."""
 
 
 class Steps(NamedTuple):
@@ -382,15 +380,3 @@ def _padded(part: Any, rows: int) -> tuple[Any, int]:
         return np.concatenate([leaf, np.repeat(leaf[-1:], rows - count, axis=0)])
 
     return tree.map_leaves(pad, part), count
-
-
-def with_mask(batch: Any, mask: Any) -> Any:
-    """Return a batch, and which of its rows are elements."""
-    if not isinstance(batch, dict):
-        return batch, mask
-    if MASK in batch:
-        raise ValueError(
-            f'remainder="pad" adds the key {MASK!r}, but the elements have that key already: rename'
-            " it with a `map`."
-        )
-    return {**batch, MASK: mask}

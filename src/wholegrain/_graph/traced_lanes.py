@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from wholegrain._core.mask import with_mask
 from wholegrain._core.origins import Traced, join_rows, split_rows
 from wholegrain._core.types import NDArray
 from wholegrain._graph.iter_dataset import IterDataset
-from wholegrain._graph.lane_steps import LaneStepsIterDataset, with_mask
+from wholegrain._graph.lane_steps import LaneStepsIterDataset
 from wholegrain._graph.lanes import LanesIterDataset
 from wholegrain._graph.shares import Shares
 from wholegrain._graph.tracing import Tracer

@@ -10,9 +10,6 @@ import numpy as np
 from wholegrain._core import elements, tree
 from wholegrain._core.types import NDArray
 
-MASK = "mask"
-"""The key under which padded batches say which of their rows are elements."""
-
 
 def padded_batch(
     rows: Sequence[Any], lengths: Sequence[int], width: int, count: int, pad_value: Any
@@ -59,16 +56,3 @@ def _stacked(
     for at, array in enumerate(arrays):
         batch[at, : len(array)] = array
     return batch
-
-
-def with_mask(batch: Any, rows: int, count: int) -> Any:
-    """Add a boolean array to a batch that is false for rows that are padding."""
-    mask = np.arange(count) < rows
-    if not isinstance(batch, dict):
-        return batch, mask
-    if MASK in batch:
-        raise ValueError(
-            f'remainder="pad" adds the key {MASK!r}, but the elements have that key already: rename'
-            " it with a `map`."
-        )
-    return {**batch, MASK: mask}

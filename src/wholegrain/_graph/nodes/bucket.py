@@ -7,13 +7,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from wholegrain._core import tree
 from wholegrain._core.failure import can_be_recorded
+from wholegrain._core.mask import with_mask
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import OneParentIterNode
 from wholegrain._packing.buckets import BucketPlan, Buckets, plan_buckets
-from wholegrain._packing.padded import padded_batch, with_mask
+from wholegrain._packing.padded import padded_batch
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import (
     WrongStateError,
@@ -192,7 +195,7 @@ class BucketDatasetIterator(TransformIterator[Any]):
         if self.observed is not None:
             filled = sum(length for _, _, length in own)
             self.observed.times_of(self.observed_as).note_cells(filled, here * width)
-        return with_mask(batch, len(own), here) if plan.remainder == "pad" else batch
+        return with_mask(batch, np.arange(here) < len(own)) if plan.remainder == "pad" else batch
 
     def _forget_states(self) -> None:
         """Forget states from before the oldest element that is held."""

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from wholegrain._core.log import logger
+from wholegrain._core.mask import with_mask
 from wholegrain._core.types import IndexT, T
 from wholegrain._graph.kinds import IndexTransform
 from wholegrain._graph.map_dataset import MapDataset
@@ -14,7 +15,6 @@ from wholegrain._state.spec import CheckpointSpec
 from wholegrain.sharding import ShardOptions, check_shard_options
 
 _ENDLESS = 2**48
-_MASK = "mask"
 
 Remainder = Literal["drop", "pad", "keep"]
 
@@ -55,14 +55,7 @@ class _AddMask:
 
     def __call__(self, index: int, element: Any) -> Any:
         mask = np.bool_(not self._shard.is_padding(index))
-        if not isinstance(element, dict):
-            return element, mask
-        if _MASK in element:
-            raise ValueError(
-                f'remainder="pad" adds the key {_MASK!r}, but the elements have that key already:'
-                " rename it with a `map`."
-            )
-        return {**element, _MASK: mask}
+        return with_mask(element, mask)
 
 
 def shard_dataset(
