@@ -1,6 +1,8 @@
 """What a traceback shows when a user's function fails inside a pipeline."""
 
+import os
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -250,3 +252,29 @@ def _traces(trace: types.TracebackType | None) -> Iterator[types.TracebackType]:
     while trace is not None:
         yield trace
         trace = trace.tb_next
+
+
+def test_ctrl_c_in_the_loop_shows_the_loop_alone() -> None:
+    program = """
+import time, wholegrain as wg
+def slow(x):
+    time.sleep(0.05)
+    return x
+ds = wg.MapDataset.range(10**6).to_iter_dataset().map(slow)
+it = iter(ds.mp_prefetch(wg.MultiprocessingOptions(num_workers=1)))
+next(it)
+print("runs", flush=True)
+while True:
+    next(it)
+"""
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "runs\n"
+        time.sleep(0.3)
+        running.send_signal(signal.SIGINT)
+        _, text = running.communicate(timeout=30)
+    assert "KeyboardInterrupt" in text
+    assert os.sep + "wholegrain" + os.sep not in text

@@ -75,7 +75,7 @@ def _shorten(error: BaseException) -> bool:
     """
     entries = list(_entries(error.__traceback__))
     users = [e for e in entries if not is_internal(e.tb_frame)]
-    raised_here = isinstance(error, Exception) or not users
+    raised_here = isinstance(error, Exception)
     kept = [e for e in entries if e in users or (raised_here and e.tb_next is None)]
     if len(kept) == len(entries):
         return False
