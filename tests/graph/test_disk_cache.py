@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -424,7 +425,9 @@ def test_a_folder_that_is_read_only_is_read(
 def test_a_forked_child_writes_to_a_file_of_its_own(path: Path) -> None:
     cached: Any = cached_pipeline.pipeline(str(path))
     list(cached[:100])
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # jax warns of all forks, if another test has imported it.
+        child = os.fork()
     if not child:
         found = list(cached)
         os._exit(not all(cached_pipeline.is_right(n, e) for n, e in enumerate(found)))

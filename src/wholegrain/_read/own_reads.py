@@ -10,6 +10,9 @@ from wholegrain._read.cost import Cost, Read
 _FIRST_READS, _UNWATCHED_SECONDS = 8, 50e-3
 """After the first reads, while the cost per read is stable, measure only one read per 50 ms."""
 
+_FIRST_UNWATCHED_SECONDS = 3e-3
+"""The same at first, and then longer each time: reports of short runs need a measurement, too."""
+
 _STACKED_BYTES = 1 << 17
 """An element of this size is worth a read of its own, if that saves copying it."""
 
@@ -43,6 +46,7 @@ class OwnReads:
         self.watch_s = _UNWATCHED_SECONDS
         self._sizes = sizes
         self._watch_at, self._longest = 0.0, 0.0  # When to measure the next read, or a slow one.
+        self._next_watch_s = _FIRST_UNWATCHED_SECONDS
 
     def note(self, cost: Cost, chunk: Sequence[Any], *, slow: bool) -> None:
         """Adapt the size to a measured read.
@@ -66,7 +70,8 @@ class OwnReads:
         if not is_same or not self._has_begun or cost.wall >= _QUICK_READ_SECONDS:
             return False
         self._longest = 2 * cost.wall
-        self._watch_at = time.perf_counter() + self.watch_s
+        self._watch_at = time.perf_counter() + min(self.watch_s, self._next_watch_s)
+        self._next_watch_s *= 4
         return True
 
     def stays_unwatched(self, began: float, ended: float) -> bool:
