@@ -301,13 +301,9 @@ class Run(LastStage[T]):
                 # If the state is refused, the chunk stays: its functions must not run again.
                 self._output.check_state(state)
             self._move(lambda: self._output.set_state(state), lambda: copy.deepcopy(state))
-        self._count_errors_from(state)
 
     def _replace_stages(self, state: Any, dataset: Any = None) -> None:
-        """Go to a state with new stages, so that the present ones keep their elements if it fails.
-
-        Otherwise they would have to read those elements again. They may be those of another graph.
-        """
+        """Go to a state with new stages, so the present ones keep their elements if it fails."""
         if self._closed:
             raise closed_error()
         before = self.course
@@ -327,6 +323,7 @@ class Run(LastStage[T]):
         self._use(output)
         anchor = Anchor(copy.deepcopy(state), self._taken, time.perf_counter())
         course, limit = self.course.from_anchor(anchor), self._taken + 1
+        self._count_errors_from(state)
         self._anchor, self.course, self._limit, self.in_use = anchor, course, limit, False
 
     @in_turn
@@ -396,6 +393,7 @@ class Run(LastStage[T]):
             move()
             new = Anchor(anchor(), self._taken, time.perf_counter())
             course, limit = self.course.from_anchor(new), self._taken + 1
+            self._count_errors_from(new.state)
             self._anchor, self.course, self._limit, self.in_use = new, course, limit, False
         except BaseException as error:
             if is_interruption(error):
