@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,16 @@ def _kill_a_process(cluster: Any) -> None:
         os.kill(random.choice(actors)["Pid"], signal.SIGKILL)
 
 
+@pytest.fixture
+def no_garbage_collector() -> Iterator[None]:
+    """Without it, what is left in a cycle of references stays."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_garbage_collector")
 @pytest.mark.parametrize("num_workers", [3, "auto"])
 def test_a_stream_survives_killed_actors_and_lost_nodes(cluster: Any, num_workers: Any) -> None:
     rounds = _FAULTS // 2

@@ -94,7 +94,10 @@ def fetch_all(link: Link) -> None:
     try:
         _fetch_all(link)
     except BaseException as error:
-        link.fail(error)
+        # Its frames refer to the link and to packages that have arrived. They would occupy the
+        # object store until the garbage collector runs.
+        error.__context__ = None
+        link.fail(error.with_traceback(None))
 
 
 def _fetch_all(link: Link) -> None:
