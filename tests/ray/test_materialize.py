@@ -131,7 +131,7 @@ def test_convert_writes_the_same_bytes_on_the_cluster(cluster: Any, tmp_path: Pa
         (source / f"{number:03d}.txt").write_bytes(_bytes(number))
     for name, more in (("local", ()), ("ray", ("--ray", "--verify"))):
         (tmp_path / name).mkdir()
-        done = subprocess.run(
+        subprocess.run(
             [
                 *(sys.executable, "-m", "wholegrain", "convert", str(source)),
                 *(str(tmp_path / name / "out.array_record"), "--shards", "3", *more),
@@ -139,10 +139,6 @@ def test_convert_writes_the_same_bytes_on_the_cluster(cluster: Any, tmp_path: Pa
             check=True,
             timeout=120,
             env={**os.environ, "RAY_ADDRESS": cluster.address},
-            capture_output=True,
-            text=True,
         )
-        # The program has not connected to a cluster, so the backend does, and says so.
-        assert ("has called `ray.init()`" in done.stderr) == (name == "ray")
     assert len(_content(tmp_path / "local")) == 3
     assert _content(tmp_path / "ray") == _content(tmp_path / "local")

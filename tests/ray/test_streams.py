@@ -4,14 +4,10 @@ import itertools
 import os
 from typing import Any
 
-import numpy as np
 import pytest
 
 import wholegrain as wg
-from tests.checkpoint.lane_pipelines import LANES, random_pipeline
 from tests.ray.pipelines import PIPELINES, run
-from wholegrain._core import tree
-from wholegrain.checkpoint import merge_states
 from wholegrain.ray import RayBackend
 from wholegrain.testing import check_backend
 from wholegrain.testing.checks import assert_equal
@@ -58,12 +54,7 @@ def test_streams_equal_those_of_local_workers_and_restore_both_ways(
         assert_equal(elements[half:], list(it), "restored on this machine")
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["map", "random map", "large batches"]
-    if os.environ.get("WHOLEGRAIN_RAY_ALL")
-    else ["large batches"],
-)
+@pytest.mark.parametrize("name", ["map", "random map", "large batches"])
 def test_auto_workers_give_the_stream_without_workers(name: str) -> None:
     with iter(PIPELINES[name]()) as it:
         expected = list(it)
@@ -83,7 +74,7 @@ def _loader(workers: int, backend: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4] if os.environ.get("WHOLEGRAIN_RAY_ALL") else [2])
+@pytest.mark.parametrize("workers", [1, 4] if os.environ.get("WHOLEGRAIN_RAY_ALL") else [2])
 def test_a_data_loader_gives_the_same_batches_and_states(workers: int) -> None:
     expected = list(_loader(workers, None))
     it = iter(_loader(workers, RayBackend(num_cpus=0.1)))
@@ -93,15 +84,9 @@ def test_a_data_loader_gives_the_same_batches_and_states(workers: int) -> None:
     local = iter(_loader(workers, None))
     local.set_state(state)
     assert_equal(expected[5:], list(local), "restored on this machine")
-    local.set_state(state)
-    next(local)
-    it.set_state(local.get_state())
-    assert_equal(expected[6:], list(it), "restored on the cluster")
 
 
-@pytest.mark.parametrize(
-    "name", ["filter", "packing"] if os.environ.get("WHOLEGRAIN_RAY_ALL") else ["packing"]
-)
+@pytest.mark.parametrize("name", ["filter", "packing"])
 def test_lanes_are_the_same_on_actors_and_here(name: str) -> None:
     def opened(workers: int, backend: Any) -> Any:
         options = wg.MultiprocessingOptions(num_workers=workers, lanes=4, backend=backend)
@@ -119,41 +104,26 @@ def test_lanes_are_the_same_on_actors_and_here(name: str) -> None:
         assert_equal(expected[half:], list(it), "restored with other workers")
 
 
-def test_hosts_with_actors_and_hosts_without_go_on_with_the_same_global_batches() -> None:
-    ds = random_pipeline(80)  # With a filter, a mixture, random maps, a window shuffle and packing.
-
-    def opened(hosts: int, backend: Any) -> list[Any]:
-        options = wg.MultiprocessingOptions(num_workers=1, backend=backend)
-        return [
+def test_an_elastic_iterator_gives_the_same_global_batches_from_actors() -> None:
+    def batches(hosts: int, backend: Any) -> list[list[int]]:
+        ds = wg.MapDataset.range(200).shuffle(seed=3).filter(lambda n: n % 3 != 0)
+        options = None
+        if backend is not None:
+            options = wg.MultiprocessingOptions(num_workers=1, backend=backend)
+        its = [
             wg.experimental.ElasticIterator(
                 ds,
-                2 * LANES,
+                8,
                 wg.sharding.ShardOptions(host, hosts),
-                lanes=LANES,
-                steps="count",
-                remainder="pad",
-                multiprocessing_options=None if backend is None else options,
+                lanes=4,
+                steps=10,
+                multiprocessing_options=options,
             )
             for host in range(hosts)
         ]
-
-    def steps(its: list[Any], most: int | None) -> list[Any]:
-        by_host = [list(itertools.islice(it, most)) for it in its]
-        return [tree.zip_leaves(np.concatenate, parts) for parts in zip(*by_host, strict=True)]
-
-    expected = steps(opened(1, None), None)
-    assert len(expected) > 4
-    its = opened(2, RayBackend(num_cpus=0.1))
-    found: list[Any] = []
-    for hosts, backend in ((4, None), (1, RayBackend(num_cpus=0.1)), (2, "fork")):
-        found += steps(its, 1)
-        state = merge_states([it.get_state() for it in its])
+        found = [[int(x) for it in its for x in next(it)] for _ in range(10)]
         for it in its:
             it.close()
-        its = opened(hosts, backend)
-        for it in its:
-            it.set_state(state)
-    found += steps(its, None)
-    for it in its:
-        it.close()
-    assert_equal(expected, found, "global batches")
+        return found
+
+    assert batches(2, RayBackend(num_cpus=0.1)) == batches(1, None)

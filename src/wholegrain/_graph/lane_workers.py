@@ -32,7 +32,7 @@ class WorkerSettings(NamedTuple):
 
     Args:
         workers: The number of workers; None to adapt it while they run.
-        max_workers: The largest number if it is adapted; None for what the backend allows.
+        max_workers: The largest number if it is adapted; None for the number of available CPUs.
         max_memory_bytes: The memory that workers and elements may use if the number is adapted.
         buffer_size: How many finished elements each worker should have ready.
         worker_init_fn: Called once in each worker.
@@ -48,8 +48,7 @@ class WorkerSettings(NamedTuple):
 
     def most(self, lanes: int) -> int:
         """Return the largest number of workers for so many lanes."""
-        count = self.workers or self.max_workers or resolve(self.backend).max_workers()
-        count = count or machine.available_cpus()
+        count = self.workers or self.max_workers or machine.available_cpus()
         return max(1, min(count, lanes))
 
 

@@ -47,9 +47,6 @@ class Span:
     death: str | None = None  # The error message once a second worker has died there.
 
 
-_LATE_S = 10.0
-"""Decisions about the number of workers wait this long for one that does not start."""
-
 _HELD_UP_S = 0.2
 """A worker that sends nothing for this long is considered to be held up by one slow element."""
 
@@ -64,27 +61,12 @@ class PooledWorker:
     round: int = 0  # The call of `adjust` in which it was started.
     is_leaving: bool = False
     is_set_up: bool = False
-    asked_at: float = field(default_factory=time.perf_counter)
     heard_at: float = 0.0  # When it last sent a message, or received a span while idle.
-
-    @property
-    def has_started(self) -> bool:
-        """Whether its process runs."""
-        return self.connection.worker_pid is not None
 
     @property
     def pending(self) -> int:
         """How many elements of its queue it has not sent yet."""
         return sum([span.count - span.received for span in self.queue])
-
-    def is_late(self, now: float) -> bool:
-        """Whether it should have started long ago: there is no room for it, or its node is slow."""
-        return not self.has_started and now - self.asked_at > _LATE_S
-
-    @property
-    def can_spare(self) -> int:
-        """How many spans of its queue it cannot have begun."""
-        return len(self.queue) - self.has_started if self.queue else 0
 
     def give(self, span: Span, state: bytes) -> None:
         """Assign a span, or the rest of one, to the worker."""
@@ -174,14 +156,9 @@ class WorkerPool:
             self.close()
 
     def least_busy(self) -> PooledWorker | None:
-        """Return the worker with the fewest pending elements.
-
-        One that has not started may wait for room on a cluster, so it gets no spans while others
-        can make them.
-        """
+        """Return the worker with the fewest pending elements."""
         staying = [worker for worker in self.workers if not worker.is_leaving]
-        candidates = [worker for worker in staying if worker.has_started] or staying
-        return min(candidates, key=lambda worker: (worker.pending, len(worker.queue)), default=None)
+        return min(staying, key=lambda worker: (worker.pending, len(worker.queue)), default=None)
 
     def take_from_busiest(self) -> Span | None:
         """Steal the last span of the longest queue, if its worker is held up by an earlier element.
@@ -189,13 +166,11 @@ class WorkerPool:
         A worker that makes progress keeps its spans. It might begin the stolen span before the
         cancellation arrives, and no function should run twice for an element.
         """
-        busiest = max(self.workers, key=lambda worker: worker.can_spare, default=None)
-        if busiest is None or not busiest.can_spare:
+        busiest = max(self.workers, key=lambda worker: len(worker.queue), default=None)
+        if busiest is None or len(busiest.queue) < 2:
             return None
         span = busiest.queue[-1]
-        if time.perf_counter() - busiest.heard_at < _HELD_UP_S:
-            return None
-        if span.received and busiest.has_started:
+        if span.received or time.perf_counter() - busiest.heard_at < _HELD_UP_S:
             return None
         busiest.queue.pop()
         busiest.connection.cancel(span.number)
@@ -204,8 +179,8 @@ class WorkerPool:
     @property
     def _has_idle(self) -> bool:
         """Whether one worker is idle while another has spans waiting in its queue."""
-        idle = any(worker.has_started and not worker.queue for worker in self.workers)
-        return idle and any(worker.can_spare for worker in self.workers)
+        lengths = [len(worker.queue) for worker in self.workers]
+        return bool(lengths) and min(lengths) == 0 and max(lengths) > 1
 
     def note_full(self) -> None:
         """Record that the buffer had no room for another span."""
@@ -215,8 +190,7 @@ class WorkerPool:
     def _observe(self, nbytes: int) -> None:
         if self._fixed is not None:
             return
-        now = time.perf_counter()
-        if all(worker.is_set_up or worker.is_late(now) for worker in self.workers):
+        if all(worker.is_set_up for worker in self.workers):
             self.load.consider(nbytes, self._memory_bytes)
         else:
             self.load.note_starting()

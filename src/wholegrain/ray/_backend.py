@@ -10,13 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wholegrain._workers.backend import Backend, WorkerHandle, WorkerSpec
-from wholegrain.ray import _cluster, _handle, _settings
-from wholegrain.ray._handle import LONG_WAIT_S, Link, RayHandle
+from wholegrain.ray import _cluster
+from wholegrain.ray._handle import Link, RayHandle
 from wholegrain.ray._programs import put_program
 
 _PURPOSE = "`RayBackend`"
-_FREED_WITHIN_S = 2.0
-_LOOK_EVERY_S = 0.05
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -29,13 +27,13 @@ class RayBackend(Backend):
 
     Args:
         num_cpus: How many CPUs each actor reserves.
-        resources: Other resources that each actor reserves, by name; also "memory" in bytes.
+        resources: Other resources that each actor reserves, by name.
         label_selector: The labels that a node has to have.
         scheduling_strategy: Where Ray places actors: "SPREAD" distributes them over the nodes,
             "DEFAULT" fills one node after the other; or a strategy object of Ray.
         runtime_env: The environment of the actors, for example `{"pip": ["wholegrain"]}`.
-        max_in_flight: How many packages of each actor may be in the object store or wait for the
-            consumer. A package is one large element, or smaller ones of up to 8 MB together.
+        max_in_flight: How many results of each actor may be in the object store or wait for the
+            consumer. Large elements travel one per result, small ones together.
         zero_copy: Whether arrays of large elements are read-only views of the object store,
             which they occupy until they are deleted. Otherwise they are copied, and writable.
 
@@ -56,33 +54,29 @@ class RayBackend(Backend):
     )
 
     def __post_init__(self) -> None:
-        _settings.check(self)
+        if self.num_cpus < 0:
+            raise ValueError(f"`num_cpus` cannot be negative, but got {self.num_cpus}.")
+        if self.max_in_flight < 1:
+            raise ValueError(f"`max_in_flight` has to be at least 1, but got {self.max_in_flight}.")
 
     def __reduce__(self) -> Any:
         settings = {name: getattr(self, name) for name in _FIELDS}
         return _make, (settings,)
 
     @property
-    def _wants(self) -> _cluster.Wants:
-        resources = {"CPU": self.num_cpus, **(self.resources or {})}
-        return _cluster.Wants(resources, self.label_selector or {})
+    def _asked(self) -> dict[str, float]:
+        return {"CPU": self.num_cpus, **(self.resources or {})}
 
     def prepare(self, modules: Iterable[str]) -> None:
         _cluster.connected(_PURPOSE)
 
     def max_workers(self) -> int | None:
-        """Return how many actors the cluster has room for now."""
+        """Return how many actors the cluster can grant now."""
         ray = _cluster.connected(_PURPOSE)
-        most = _cluster.room_for(self._wants, ray.nodes())
-        if most is None:
-            return max(1, int(ray.cluster_resources().get("CPU", 1)))
-        # Ray takes a moment to free what actors had that were just closed here.
-        deadline = _handle.last_closed_at() + _FREED_WITHIN_S
-        while True:
-            free = _cluster.count_in(self._wants.resources, ray.available_resources()) or 0
-            if free >= most or time.monotonic() >= deadline:
-                return max(1, min(free, most))
-            time.sleep(_LOOK_EVERY_S)
+        count = _cluster.granted(self._asked, ray.available_resources())
+        if count is None:
+            count = int(ray.cluster_resources().get("CPU", 1))
+        return max(1, count)
 
     def start(self, spec: WorkerSpec) -> WorkerHandle:
         ray = _cluster.connected(_PURPOSE)
@@ -92,14 +86,14 @@ class RayBackend(Backend):
         kind = ray.remote(WorkerActor).options(**self._options())
         actor = kind.remote(pickle.dumps(spec.job(), 5), copy, content)
         link = Link(actor, self._arrived, self.max_in_flight, self.zero_copy)
-        handle = RayHandle(link, spec, self._wants)
+        handle = RayHandle(link, spec, self._asked)
         _join_at_exit(handle)
         return handle
 
     def _options(self) -> dict[str, Any]:
         options = {
             "num_cpus": self.num_cpus,
-            **_settings.resource_options(self.resources),
+            "resources": None if self.resources is None else dict(self.resources),
             "label_selector": None if self.label_selector is None else dict(self.label_selector),
             "scheduling_strategy": self.scheduling_strategy,
             "runtime_env": None if self.runtime_env is None else dict(self.runtime_env),
@@ -118,9 +112,6 @@ class RayBackend(Backend):
                 left = deadline - time.monotonic()
                 if found or left <= 0:
                     return found
-                if timeout_s >= LONG_WAIT_S:
-                    for handle in remote:
-                        handle.tell()
                 self._arrived.wait(left)
 
 

@@ -1,28 +1,10 @@
 """The connection to a Ray cluster, and what the cluster has."""
 
 import math
-import re
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from wholegrain._core.log import say
-
-_PLAIN = re.compile(r"[\w.-]+")  # Not an operator of label selectors, such as `!a` and `in(a, b)`.
-
-
-class Wants(NamedTuple):
-    """What an actor asks for: amounts of resources, and labels of its node."""
-
-    resources: Mapping[str, float]
-    labels: Mapping[str, str]
-
-    @property
-    def labels_text(self) -> str:
-        """The labels for people, as the end of a sentence."""
-        if not self.labels:
-            return ""
-        parts = [f"{name}={value}" for name, value in self.labels.items()]
-        return f", on a node with the labels {', '.join(parts)}"
 
 
 def connected(purpose: str) -> Any:
@@ -47,37 +29,14 @@ def connected(purpose: str) -> Any:
     return ray
 
 
-def room_for(wants: Wants, nodes: Iterable[Mapping[str, Any]]) -> int | None:
-    """Return how many actors fit on nodes if these are empty; None if they ask for nothing.
-
-    Args:
-        wants: What each of them asks for. It has to fit on one node.
-        nodes: The nodes, as `ray.nodes` returns them.
-    """
-    if count_in(wants.resources, {}) is None:
-        return None
-    return sum(
-        count_in(wants.resources, node["Resources"]) or 0
-        for node in nodes
-        if node["Alive"] and _has_labels(node.get("Labels") or {}, wants.labels)
-    )
-
-
-def count_in(asked: Mapping[str, float], resources: Mapping[str, float]) -> int | None:
-    """Return how many workers fit into resources; None if they ask for nothing."""
+def granted(asked: Mapping[str, float], available: Mapping[str, float]) -> int | None:
+    """Return how many workers fit into what is available; None if they ask for nothing."""
     counts = [
-        math.floor(resources.get(name, 0.0) / amount + 1e-6)
+        math.floor(available.get(name, 0.0) / amount + 1e-6)
         for name, amount in asked.items()
         if amount > 0
     ]
     return min(counts, default=None)
-
-
-def _has_labels(found: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    """Return whether a node may have the labels. Only plain values are compared."""
-    return all(
-        found.get(name) == value for name, value in wanted.items() if _PLAIN.fullmatch(value)
-    )
 
 
 def resources_text(resources: Mapping[str, float]) -> str:

@@ -51,8 +51,7 @@ def exit_of(error: BaseException | None, name: str) -> WorkerExit:
     if isinstance(error, exceptions.OutOfMemoryError) or "memory pressure" in text:
         hint = (
             "Ray ends workers when a node runs out of memory: use fewer of them per node"
-            " (`RayBackend(num_cpus=2)`), or let each reserve memory"
-            " (`resources={'memory': 4e9}`)."
+            " (`RayBackend(num_cpus=2)`), or give them memory (`resources`)."
         )
         return WorkerExit("too little memory on its node", report=text, hint=hint)
     if isinstance(error, exceptions.ObjectLostError):

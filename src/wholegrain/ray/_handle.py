@@ -23,16 +23,6 @@ _JOIN_S = 2.0
 _LOOK_EVERY_S = 1.0
 _SURE_AFTER_S = 1.0
 _MOST_WAITING = 8
-LONG_WAIT_S = 0.1
-"""Before a wait of at least this long, the worker is told what it has not been told yet."""
-
-_closed_at = [0.0]
-
-
-def last_closed_at() -> float:
-    """Return when this process last ended an actor, as `time.monotonic` counts."""
-    return _closed_at[0]
-
 
 Arrival = tuple[list[Message], Mapping[int, Bytes]]
 
@@ -94,10 +84,7 @@ def fetch_all(link: Link) -> None:
     try:
         _fetch_all(link)
     except BaseException as error:
-        # Its frames refer to the link and to packages that have arrived. They would occupy the
-        # object store until the garbage collector runs.
-        error.__context__ = None
-        link.fail(error.with_traceback(None))
+        link.fail(error)
 
 
 def _fetch_all(link: Link) -> None:
@@ -165,13 +152,13 @@ class RayHandle(WorkerHandle):
     Args:
         link: The connection to it.
         spec: The worker.
-        wants: What it asks for.
+        asked: The resources that it asks for.
     """
 
-    def __init__(self, link: Link, spec: WorkerSpec, wants: _cluster.Wants) -> None:
+    def __init__(self, link: Link, spec: WorkerSpec, asked: Mapping[str, float]) -> None:
         self._link = link
         self._name = spec.name
-        self._wants = wants
+        self._asked = asked
         self._owner = os.getpid()
         self._views = BlockViews()
         views: Any = self._views
@@ -195,18 +182,17 @@ class RayHandle(WorkerHandle):
         link.outgoing.append((self._told, pickle.dumps(message, 5)))
         self._told += 1
         if message[0] != TAKEN or not self._can_wait():
-            self.tell()
+            self._tell()
 
     def _can_wait(self) -> bool:
         """Return whether an acknowledgement may wait for the next call of `fetch`.
 
-        A call of its own costs as much as a small element. The worker runs ahead by more than
-        twice the size of its buffer before it has to wait. And before a long wait, all is told.
+        The worker runs ahead by more than twice the size of its buffer before it has to wait. And
+        `receive` passes on what waits if nothing has arrived.
         """
         return len(self._link.outgoing) <= self._may_wait
 
-    def tell(self) -> None:
-        """Pass the messages on that wait for the next call of `fetch`."""
+    def _tell(self) -> None:
         waiting = self._link.take_outgoing()
         if waiting:
             try:
@@ -229,8 +215,8 @@ class RayHandle(WorkerHandle):
 
     def _take_package(self, timeout_s: float) -> bool:
         link = self._link
-        if timeout_s >= LONG_WAIT_S and not link.ready:
-            self.tell()
+        if not link.ready:
+            self._tell()
         with link.arrived:
             if not link.has_something and timeout_s > 0:
                 link.arrived.wait_for(lambda: link.has_something, timeout_s)
@@ -268,20 +254,11 @@ class RayHandle(WorkerHandle):
 
         return (
             f"Waiting for {self._name}: its actor has not started for {int(quiet_s)} seconds. It"
-            f" asks for {_cluster.resources_text(self._wants.resources)}"
-            f"{self._wants.labels_text}. The cluster has"
+            f" asks for {_cluster.resources_text(self._asked)}. The cluster has"
             f" {_cluster.resources_text(ray.cluster_resources())}, of which"
-            f" {_cluster.resources_text(ray.available_resources())} are free. {self._fits()} It"
-            " starts as soon as there is room: add nodes, end other jobs, or use fewer workers."
+            f" {_cluster.resources_text(ray.available_resources())} are free. It starts as soon as"
+            " there is room: add nodes, end other jobs, or use fewer workers."
         )
-
-    def _fits(self) -> str:
-        """Say whether the cluster could ever start the actor."""
-        import ray
-
-        if _cluster.room_for(self._wants, ray.nodes()) == 0:
-            return "No node has all that it asks for, even if it were empty."
-        return "What it asks for has to be free on one node."
 
     def describe(self) -> str:
         """Return where the worker runs, and what fetching its elements has cost."""
@@ -322,7 +299,6 @@ class RayHandle(WorkerHandle):
             self.disown()
         elif not self._link.is_closed:
             self._link.is_closed = True
-            _closed_at[0] = time.monotonic()
             self._kill()
             self._link.room.release()  # The thread may wait for room.
 
