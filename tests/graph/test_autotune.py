@@ -100,9 +100,13 @@ def test_workers_read_the_same_elements() -> None:
 def test_threads_are_added_while_the_loop_waits() -> None:
     threads, buffer = _parameter(1, 8), ex.AutotuneParameter("buffer", 64, 64, 64)
     options = wg.ReadOptions(threads, buffer)
-    ds = wg.MapDataset.source(_Sleepy(1200, 2e-3)).to_iter_dataset(options)
+    ds = wg.MapDataset.source(_Sleepy(20_000, 2e-3)).to_iter_dataset(options)
     config = ex.AutotuneModelConfig(cpu_budget=64, optimization_frequency=20)
-    assert list(ex.autotune(ds, config)) == list(range(1200))
+    # On a busy machine a trial may fail. Then there is another one later.
+    for expected, element in enumerate(ex.autotune(ds, config)):
+        assert element == expected
+        if int(threads) >= 4:
+            break
     assert 4 <= int(threads) <= 8
     assert int(buffer) == 64
 
