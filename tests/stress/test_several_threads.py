@@ -149,3 +149,48 @@ def test_next_inside_next_of_the_same_iterator_says_so() -> None:
     it: Any = iter(wg.MapDataset.range(9).to_iter_dataset().map(more))
     with pytest.raises(ValueError, match="already executing"):
         next(it)
+
+
+class _CutShort(wg.DatasetIterator[int]):
+    """Counts, and waits in its fourth element for `close`, after which it returns nonsense."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self.waits, self.closed = threading.Event(), threading.Event()
+
+    def __next__(self) -> int:
+        if self.count == 3:
+            self.waits.set()
+            self.closed.wait(60)
+        self.count += 1
+        return -1 if self.closed.is_set() else self.count - 1
+
+    def get_state(self) -> dict[str, int]:
+        return {"count": self.count}
+
+    def set_state(self, state: dict[str, int]) -> None:
+        self.count = state["count"]
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def test_what_a_stage_makes_while_another_thread_closes_it_is_not_returned() -> None:
+    opened: list[_CutShort] = []
+
+    class Numbers(wg.IterDataset[int]):
+        def __iter__(self) -> _CutShort:
+            opened.append(_CutShort())
+            return opened[-1]
+
+    it = iter(Numbers().map(lambda x: x))
+    got: list[Any] = []
+
+    def close() -> None:
+        opened[0].waits.wait(60)
+        it.close()
+
+    _run_all(lambda: _read(it, got, threading.Event(), 0), close)
+    assert got == [0, 1, 2]
+    assert it.get_state() == {"count": 3}

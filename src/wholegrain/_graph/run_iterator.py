@@ -20,6 +20,7 @@ import operator
 import sys
 import time
 from collections.abc import Callable, Iterator
+from threading import get_ident
 from typing import Any
 
 from wholegrain._core.interruption import is_interruption
@@ -70,7 +71,7 @@ class Run(LastStage[T]):
         self._limit = 1  # When `_taken` reaches this, the next anchor is due.
         self._anchor = Anchor(None, 0, time.perf_counter())
         self.course = Course(dataset, None, 0)
-        self.in_use = False  # Whether a thread is moving the stages.
+        self.user = 0  # The thread that is moving the stages.
         self._use(self._opened())
 
     def _opened(self, context: run.RunContext | None = None) -> DatasetIterator[T]:
@@ -108,36 +109,39 @@ class Run(LastStage[T]):
     def __next__(self) -> T:
         # On one line, so that neither a signal handler nor a tracer can run in between.
         for element in self._ready: return element  # fmt: skip  # noqa: E701
-        while self.in_use:
+        thread = get_ident()
+        while self.user:
             if turns.await_turn(self):
                 raise turns.already_executing_error()
-        self.in_use = True
+        self.user = thread
         # Another thread may have taken a chunk meanwhile.
-        for element in self._ready: self.in_use = False; return element  # fmt: skip  # noqa: E701, E702
+        for element in self._ready: self.user = 0; return element  # fmt: skip  # noqa: E701, E702
         count = self._taken
         try:
             if count >= self._limit:
                 self._settle()
             if not self._takes_chunks or not self._output.takes_back:
                 element = self._output.__next__()
-                self._taken, self.in_use = count + 1, False
+                self._check_open()  # Another thread may have closed stages that were reading.
+                self._taken, self.user = count + 1, 0
                 return element
             size, began = self._pace.count, time.perf_counter()
             elements = self._output.take(size)
+            self._check_open()
             self._pace.note(self._output, elements, size, began)
             ready = iter(elements)
             element = next(ready)
             self._taken, self._ready = count + len(elements), ready
             if self._closed:  # By another thread, which could not know of this chunk.
                 self._retract()
-            self.in_use = False
+            self.user = 0
             return element
         except StopIteration:
             if self._closed:
-                self._limit, self.in_use = _TORN, False
+                self._limit, self.user = _TORN, 0
                 raise closed_error() from None
             self.observed.anchored(time.perf_counter())  # What follows is not the loop's time.
-            self.in_use = False
+            self.user = 0
             raise
         except BaseException as error:
             # Torn until it is handled: an interruption in here must not replace and lose an error.
@@ -148,18 +152,21 @@ class Run(LastStage[T]):
                 run.leave()
                 limit = _TORN
             elif self._closed:
-                self._limit, self.in_use = (limit if limit == _CLOSED else _TORN), False
+                self._limit, self.user = (limit if limit == _CLOSED else _TORN), 0
                 raise closed_error() from None
             elif limit != _TORN:
                 anchor, limit = self._new_anchor()
             keep_user_frames(error)
             # On one line, because the error will not be raised again after this anchor.
-            self._anchor, self._limit, self.in_use = anchor, limit, False; raise  # fmt: skip  # noqa: E702
+            self._anchor, self._limit, self.user = anchor, limit, 0; raise  # fmt: skip  # noqa: E702
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise closed_error()
 
     def _settle(self) -> None:
         """Take the next anchor, or replace torn stages."""
-        if self._closed:
-            raise closed_error()
+        self._check_open()
         if self._limit == _TORN:
             self._reopen()
         else:
@@ -217,12 +224,12 @@ class Run(LastStage[T]):
 
     @turns.takes_turn
     def get_state(self) -> State:
-        is_inside = False  # Like `in_turn`, but faster.
-        while self.in_use and not is_inside:
+        thread, is_inside = get_ident(), False  # Like `in_turn`, but faster.
+        while self.user and not is_inside:
             is_inside = turns.await_turn(self)
         if is_inside:
             return self._state_inside()
-        self.in_use = True
+        self.user = thread
         try:
             if self._limit == _TORN:
                 state, count, _ = self._anchor
@@ -236,7 +243,7 @@ class Run(LastStage[T]):
                 run.leave()
             raise
         finally:
-            self.in_use = is_inside
+            self.user = 0
 
     def _state_inside(self) -> State:
         """Return the state in a signal handler, while this thread is moving the stages.
@@ -304,8 +311,7 @@ class Run(LastStage[T]):
 
     def _replace_stages(self, state: Any, dataset: Any = None) -> None:
         """Go to a state with new stages, so the present ones keep their elements if it fails."""
-        if self._closed:
-            raise closed_error()
+        self._check_open()
         before = self.course
         if dataset is not None:
             self.course = before._replace(dataset=dataset)
@@ -324,7 +330,7 @@ class Run(LastStage[T]):
         anchor = Anchor(copy.deepcopy(state), self._taken, time.perf_counter())
         course, limit = self.course.from_anchor(anchor), self._taken + 1
         self._count_errors_from(state)
-        self._anchor, self.course, self._limit, self.in_use = anchor, course, limit, False
+        self._anchor, self.course, self._limit, self.user = anchor, course, limit, 0
 
     @in_turn
     def check_state(self, state: State) -> None:
@@ -384,8 +390,7 @@ class Run(LastStage[T]):
             anchor: Returns their state afterwards.
             may_tear: Whether stages may have moved if `move` fails.
         """
-        if self._closed:
-            raise closed_error()
+        self._check_open()
         before = self._limit
         try:
             if rest := self._retract():
@@ -394,7 +399,7 @@ class Run(LastStage[T]):
             new = Anchor(anchor(), self._taken, time.perf_counter())
             course, limit = self.course.from_anchor(new), self._taken + 1
             self._count_errors_from(new.state)
-            self._anchor, self.course, self._limit, self.in_use = new, course, limit, False
+            self._anchor, self.course, self._limit, self.user = new, course, limit, 0
         except BaseException as error:
             if is_interruption(error):
                 run.leave()
@@ -421,8 +426,7 @@ class Run(LastStage[T]):
 
     @in_turn
     def start_prefetch(self) -> None:
-        if self._closed:
-            raise closed_error()
+        self._check_open()
         self.mend()
         try:
             self._output.start_prefetch()
@@ -434,18 +438,18 @@ class Run(LastStage[T]):
 
     def close(self) -> None:
         self._closed = True  # First, because `next` in another thread looks at this last.
-        user = None
-        while self.in_use and user is None:
+        thread, user = get_ident(), None
+        while self.user and user is None:
             user = turns.user_of(self)
         if user is None:
-            self.in_use = True
+            self.user = thread
         limit = self._limit
         rest = self._retract()
         if user is None:
             if rest:
                 self._output.put_back(rest)
             self._output.close()
-            self._limit, self.in_use = (_TORN if limit == _TORN else _CLOSED), False
+            self._limit, self.user = (_TORN if limit == _TORN else _CLOSED), 0
         else:
             # Wakes up `next`. The stages stay torn: nobody knows how far it has moved them.
             self._output.close()
@@ -458,7 +462,7 @@ class Run(LastStage[T]):
         self._move(lambda: output.set_shard_states(shard_states), output.get_state)
 
     def report(self) -> Any:
-        if self.in_use and turns.user_of(self) is not None:
+        if self.user and turns.user_of(self) is not None:
             return self._output.report()  # It must not wait for `next` in another thread.
         return self._report()  # Elements that the consumer has not got yet are not counted.
 

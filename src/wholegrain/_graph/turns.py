@@ -1,21 +1,22 @@
 """Lets one thread at a time use an object, at nearly no cost while only one thread does.
 
-A lock would cost as much as a small element. Instead the object has a flag, `in_use`. A thread that
-finds the flag set looks for the method that has set it in the stacks of all threads. If it is in
-none of them, an interruption kept it from resetting the flag.
+A lock would cost as much as a small element, and an interruption could keep its holder from
+releasing it. Instead the object has an attribute `user`: the number of the thread that uses it, or
+0. A thread that finds the number of another thread waits until that resets it. If that has left the
+methods here without doing so, it was interrupted.
 
 Python switches threads only at calls and at backward jumps, so no other thread runs between a test
-of the flag and an assignment to it that follows immediately.
+of the attribute and an assignment to it that follows immediately.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
-import threading
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from threading import get_ident
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 A = TypeVar("A")
@@ -23,13 +24,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _SLEEP_S = 2e-4
+_LOOKS = 10
 
 
 class _Shared(Protocol):
-    in_use: bool
+    user: int
 
     def note_abandoned(self) -> None:
-        """Called if a method was interrupted before it could reset the flag."""
+        """Called if a method was interrupted before it could reset `user`."""
 
 
 K = TypeVar("K", bound=_Shared)
@@ -44,36 +46,38 @@ def in_turn(method: Callable[Concatenate[K, P], R]) -> Callable[Concatenate[K, P
     """
 
     def alone(self: K, *args: P.args, **kwargs: P.kwargs) -> R:
-        while self.in_use:
+        thread = get_ident()
+        while self.user:
             if await_turn(self):
                 return method(self, *args, **kwargs)
-        self.in_use = True
+        self.user = thread
         try:
             return method(self, *args, **kwargs)
         finally:
-            self.in_use = False
+            self.user = 0
 
     _codes.add(alone.__code__)
     return functools.update_wrapper(alone, method)  # type: ignore[return-value]
 
 
 def moves_in_turn(method: Callable[[K, A], None]) -> Callable[[K, A], None]:
-    """Do the same for a method that moves its object, and then resets the flag by itself.
+    """Do the same for a method that moves its object, and then resets `user` by itself.
 
-    If the flag were reset here, an interruption could come in between, when it has moved already.
+    If it were reset here, an interruption could come in between, when the object has moved already.
     """
 
     def alone(self: K, given: A) -> None:
-        while self.in_use:
+        thread = get_ident()
+        while self.user:
             if await_turn(self):
                 method(self, given)
-                self.in_use = True
+                self.user = thread
                 return None
-        self.in_use = True
+        self.user = thread
         try:
             return method(self, given)
         except BaseException:
-            self.in_use = False
+            self.user = 0
             raise
 
     _codes.add(alone.__code__)
@@ -81,45 +85,64 @@ def moves_in_turn(method: Callable[[K, A], None]) -> Callable[[K, A], None]:
 
 
 def takes_turn(method: Callable[P, R]) -> Callable[P, R]:
-    """Mark a method that sets and resets the flag by itself."""
+    """Mark a method that sets and resets `user` by itself."""
     _codes.add(method.__code__)
     return method
 
 
 def await_turn(shared: _Shared) -> bool:
     """Wait until no other thread uses an object. Return whether this thread is using it already."""
-    while shared.in_use:
-        user = user_of(shared)
-        if user == threading.get_ident():
+    while shared.user:
+        if user_of(shared) == get_ident():
             return True
         time.sleep(_SLEEP_S)
     return False
 
 
 def user_of(shared: _Shared) -> int | None:
-    """Return the thread that uses an object; reset the flag if no thread does."""
-    for user in _users(shared):
-        return user
-    time.sleep(_SLEEP_S)  # A thread may have begun to use it while others were looked at.
-    for user in _users(shared):
-        return user
-    if shared.in_use:
-        shared.note_abandoned()
-        shared.in_use = False
+    """Return the thread that uses an object; reset `user` if it has left without doing so."""
+    user = shared.user
+    if user == get_ident():
+        is_abandoned = not _is_inside(shared)
+    else:
+        is_abandoned = user != 0 and _has_been_left_by(user, shared)
+    if not is_abandoned:
+        return shared.user or None
+    shared.note_abandoned()
+    shared.user = 0
     return None
 
 
-def _users(shared: _Shared) -> Iterator[int]:
-    """Yield the threads that are in one of these methods, and are not waiting there."""
-    for thread, top in sys._current_frames().items():
+def _is_inside(shared: _Shared) -> bool:
+    """Return whether this thread is in one of these methods of the object, and does not wait."""
+    inner: types.FrameType = sys._getframe()
+    frame = inner.f_back
+    while frame is not None:
+        is_waiting = inner.f_code is await_turn.__code__
+        if frame.f_code in _codes and not is_waiting and frame.f_locals.get("self") is shared:
+            return True
+        inner, frame = frame, frame.f_back
+    return False
+
+
+def _has_been_left_by(thread: int, shared: _Shared) -> bool:
+    """Return whether another thread is in none of these methods although `user` is its number.
+
+    Its local variables are not looked at, because it may change them meanwhile. It may also leave
+    and enter while its stack is looked at, so it has to be seen outside several times in a row.
+    """
+    for _ in range(_LOOKS):
         inner: Any = None
-        frame: types.FrameType | None = top
+        frame: types.FrameType | None = sys._current_frames().get(thread)
         while frame is not None:
-            is_method = frame.f_code in _codes and frame.f_locals.get("self") is shared
-            if is_method and (inner is None or inner.f_code is not await_turn.__code__):
-                yield thread
-                break
+            is_waiting = inner is not None and inner.f_code is await_turn.__code__
+            if frame.f_code in _codes and not is_waiting:
+                return False
             inner, frame = frame, frame.f_back
+        if shared.user != thread:
+            return False
+        time.sleep(_SLEEP_S)
+    return shared.user == thread
 
 
 def already_executing_error() -> ValueError:

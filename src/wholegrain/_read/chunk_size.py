@@ -8,6 +8,9 @@ from wholegrain._read.cost import Cost
 CHUNK_SECONDS = 1e-3
 """The time that reading a chunk should take."""
 
+_SHORTEST_CHUNK_SECONDS = 2e-4
+"""The same for readers that take turns."""
+
 _LARGER_CHUNK_SECONDS, _LARGER_CHUNK_BYTES = 25e-3, 1 << 20
 """Bounds of chunks that are larger because that makes elements cheaper."""
 
@@ -83,6 +86,14 @@ class ChunkSizes:
         self._size_of = size_of
         self._most_bytes = min(_CHUNK_BYTES, buffer_bytes)
         self._larger = LargerChunks()
+        self._seconds = CHUNK_SECONDS
+
+    def take_turns(self, readers: int) -> None:
+        """Read smaller chunks, because several readers take turns.
+
+        They need their next chunks at about the same time, and nothing is handed out meanwhile.
+        """
+        self._seconds = max(CHUNK_SECONDS / readers, _SHORTEST_CHUNK_SECONDS)
 
     def is_large(self, chunk: Sequence[Any], nbytes: int) -> bool:
         """Return whether elements have at least `nbytes`, and need not be read together."""
@@ -101,7 +112,7 @@ class ChunkSizes:
         took = cost.wall if cost.waited else cost.cpu
         self._larger.learn(took / cost.count, settled)
         factor = self._larger.factor
-        seconds = min(factor * CHUNK_SECONDS, _LARGER_CHUNK_SECONDS)
+        seconds = min(factor * self._seconds, _LARGER_CHUNK_SECONDS)
         fitting = int(cost.count * seconds / max(took, 1e-9))
         hinted = min(self._hint, int(cost.count * _LARGER_CHUNK_SECONDS / max(took, 1e-9)))
         most = min(cost.count * _GROWTH, max(factor * self._largest, self._hint))

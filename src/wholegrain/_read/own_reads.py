@@ -48,6 +48,11 @@ class OwnReads:
         self._watch_at, self._longest = 0.0, 0.0  # When to measure the next read, or a slow one.
         self._next_watch_s = _FIRST_UNWATCHED_SECONDS
 
+    def take_turns(self, readers: int) -> None:
+        """Measure less often, because each of several readers is measured; read smaller chunks."""
+        self.watch_s *= readers
+        self._sizes.take_turns(readers)
+
     def note(self, cost: Cost, chunk: Sequence[Any], *, slow: bool) -> None:
         """Adapt the size to a measured read.
 

@@ -107,8 +107,8 @@ class ReadAhead(Generic[T]):
         self._queue = ChunkQueue(start, stop)
 
     def take_turns(self, readers: int) -> None:
-        """Measure less often, because several readers take turns and each is measured."""
-        self._own.watch_s *= readers
+        """Adapt to several readers that take turns."""
+        self._own.take_turns(readers)
 
     def set_limits(self, num_threads: int, buffer_size: int) -> None:
         """Change how many threads may read at once, and how many elements may be ahead."""
