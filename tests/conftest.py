@@ -11,7 +11,7 @@ _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "p
 settings.register_profile("default", max_examples=100, **_COMMON)  # type: ignore[arg-type]
 settings.register_profile("thorough", max_examples=2000, **_COMMON)  # type: ignore[arg-type]
 # A merge is decided by the same examples each time; new ones are looked for while developing.
-settings.register_profile("ci", max_examples=100, derandomize=True, **_COMMON)  # type: ignore[arg-type]
+settings.register_profile("ci", max_examples=60, derandomize=True, **_COMMON)  # type: ignore[arg-type]
 # For tests that another environment has run with more examples.
 settings.register_profile("repeated", max_examples=25, derandomize=True, **_COMMON)  # type: ignore[arg-type]
 settings.load_profile("ci" if os.environ.get("CI") else "default")
