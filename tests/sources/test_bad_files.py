@@ -229,6 +229,7 @@ def test_running_out_of_descriptors_is_told_and_does_not_last(
 ) -> None:
     path = _WRITERS[format_name](tmp_path / "one_too_many", _records(50))
     _SOURCES[format_name](path)[0]  # what is imported is not missing then
+    gc.collect()  # Files of other tests would be closed later, and their descriptors free.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
     taken = []
