@@ -90,8 +90,6 @@ def test_files_are_small_enough_to_read() -> None:
 
 _MAX_ATTRIBUTES = 15
 _TOO_MANY_ATTRIBUTES = {
-    "PackingDatasetIterator",
-    "RemoteIterator",
     "SpanReadIterator",
 }
 

@@ -1,5 +1,6 @@
 """What every source says about files that are no files, or that change while they are open."""
 
+import gc
 import os
 import pickle
 import resource

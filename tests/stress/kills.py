@@ -118,7 +118,7 @@ PIPELINES: dict[str, Callable[[], Any]] = {
 def _is_fair(one: Any) -> bool:
     """Say whether no worker has died at the place where it is: twice would be an error."""
     if isinstance(one, RemoteIterator):
-        return one._suspect.position != one._done + one._current.size
+        return one._suspect.position != one._arrived()
     return all(_is_fair_to(worker) for worker in one._pool.workers)
 
 

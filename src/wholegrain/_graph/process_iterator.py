@@ -95,7 +95,8 @@ class ProcessIterator(DatasetIterator[T]):
         )
         remote.waiting = self.waiting
         if self.keep_report is not None:
-            remote.keep_report = functools.partial(self.keep_report, self._settings["worker_index"])
+            index = self._settings["worker_index"]
+            remote.reports.keep = functools.partial(self.keep_report, index)
         if self._state is not None:
             remote.set_state(self._state)
         self._remote = remote

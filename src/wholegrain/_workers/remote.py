@@ -6,7 +6,7 @@ import pickle
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from wholegrain._core import events
 from wholegrain._core.errors import take_no_place
@@ -25,6 +25,32 @@ T = TypeVar("T")
 _log = logging.getLogger("wholegrain")
 
 _MAX_HOLD_BUDGET = 1 << 30
+
+
+class _Passed(NamedTuple):
+    """What came before the current message.
+
+    Attributes:
+        wire_state: The state after its last element; None at the beginning.
+        elements: How many elements there were, since the beginning or the last `set_state`.
+    """
+
+    wire_state: int | bytes | None = None
+    elements: int = 0
+
+
+class Reports:
+    """The reports of a worker about its run."""
+
+    def __init__(self) -> None:
+        self.last: Any = None
+        self.keep: Callable[[Any], None] | None = None
+        """Called with the last report of a process that has ended."""
+
+    def end(self) -> None:
+        """Pass on the last report: the process ends."""
+        if self.keep is not None:
+            self.keep(self.last)
 
 
 class RemoteIterator(Inbox[T]):
@@ -83,14 +109,11 @@ class RemoteIterator(Inbox[T]):
         self._connection: WorkerClient | None = None
         # Counts calls of `set_state`, so that messages sent before the last one are recognised.
         self._generation = 0
-        self._before: int | bytes | None = None  # The state before the current message.
-        self._done = 0  # How many elements came before the current message.
+        self._passed = _Passed()
         self._suspect = Suspect()
         self._ended = False
-        self._report: Any = None
+        self.reports = Reports()
         self.waiting: Callable[[], contextlib.AbstractContextManager[None]] | None = None
-        self.keep_report: Callable[[Any], None] | None = None
-        """Called with the last report of a process that has ended."""
         """Entered while the consumer waits for the worker, for measurements."""
 
     @property
@@ -113,20 +136,23 @@ class RemoteIterator(Inbox[T]):
     def _last_wire_state(self) -> int | bytes | None:
         """Return the state after the last element that was handed out."""
         wire_state = self._current.last_wire_state(self._cursor)
-        return self._before if wire_state is None else wire_state
+        return self._passed.wire_state if wire_state is None else wire_state
 
     def _last_arrived(self) -> int | bytes | None:
         """Return the state after the last element that arrived."""
         wire_state = self._current.last_wire_state()
-        return self._before if wire_state is None else wire_state
+        return self._passed.wire_state if wire_state is None else wire_state
+
+    def _arrived(self) -> int:
+        """Return how many elements have arrived."""
+        return self._passed.elements + self._current.size
 
     def set_state(self, state: Any) -> None:
         """Continue from `state`. A running worker moves there and keeps running."""
         pickled = dumps(state)
         self._drop()
         self._generation += 1
-        self._before = pickled
-        self._done = 0
+        self._passed = _Passed(pickled)
         self._suspect = Suspect()
         self._ended = False
         if self._connection is not None:
@@ -150,15 +176,15 @@ class RemoteIterator(Inbox[T]):
     @property
     def progress(self) -> tuple[int, int]:
         """A value that changes whenever an element is taken."""
-        return self._done, self._cursor
+        return self._passed.elements, self._cursor
 
     @property
     def report(self) -> Any:
         """The last result of `get_report` of the iterator in the worker, or None."""
         connection = self._connection
         if connection is not None and connection.report is not None:
-            self._report = connection.report
-        return self._report
+            self.reports.last = connection.report
+        return self.reports.last
 
     def describe(self) -> str:
         """Return where the worker runs, if that is not this machine."""
@@ -169,7 +195,7 @@ class RemoteIterator(Inbox[T]):
         """End the process without waiting for it. Can be called more than once."""
         self._life.is_closed = True
         self._abandon()
-        self._before = self._last_wire_state()
+        self._passed = self._passed._replace(wire_state=self._last_wire_state())
         self._forget()
         self._spec = None
 
@@ -276,8 +302,7 @@ class RemoteIterator(Inbox[T]):
         wire_states: Sequence[int | bytes],
         nbytes: int = messages.TAKEN_TOGETHER_BYTES,
     ) -> Delivery:
-        self._before = self._last_arrived()
-        self._done += self._current.size
+        self._passed = _Passed(self._last_arrived(), self._arrived())
         return self._hold(connection, kind, elements, wire_states, nbytes)
 
     def _raise(
@@ -311,9 +336,8 @@ class RemoteIterator(Inbox[T]):
 
     def _abandon(self) -> None:
         """End the process. The next one continues after the last element that arrived."""
-        self._report = self.report
-        if self.keep_report is not None:
-            self.keep_report(self._report)
+        self.reports.last = self.report
+        self.reports.end()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -328,7 +352,7 @@ class RemoteIterator(Inbox[T]):
         pid, has_begun = connection.worker_pid, connection.has_begun(self._generation)
         self._abandon()
         self._life.check()
-        position = self._done + self._current.size
+        position = self._arrived()
         if self._suspect.note_death(position, ended, has_begun):
             raise RuntimeError(self._describe_death(ended, position, has_begun)) from None
         _log.warning(

@@ -19,6 +19,32 @@ LaneStates = dict[int, int | bytes]
 """The state of each lane after its last element, as it is sent; lanes at their start have none."""
 
 
+class _Turns:
+    """Whose turn it is, and where each lane stands.
+
+    Lanes take turns, and a lane that has ended has none.
+    """
+
+    def __init__(self, states: LaneStates, lanes: Iterable[int] = ()) -> None:
+        self.states = states
+        self.lanes = deque(lanes)
+        self.taken = 0
+
+    def note(self, wire_state: int | bytes) -> bool:
+        """Note the state after an element of the first lane; return whether that lane goes on."""
+        self.taken += 1
+        if wire_state == _WIRE_END:
+            self.lanes.popleft()
+            return False
+        self.states[self.lanes[0]] = wire_state
+        self.lanes.rotate(-1)
+        return True
+
+    def assignment(self) -> list[tuple[int, int | bytes | None]]:
+        """Return the lanes in the order of their turns, each with its state."""
+        return [(lane, self.states.get(lane)) for lane in self.lanes]
+
+
 class RemoteLanes(RemoteIterator[Any]):
     """Iterates over the lanes of one worker.
 
@@ -60,15 +86,17 @@ class RemoteLanes(RemoteIterator[Any]):
             worker_init_fn=worker_init_fn,
             backend=backend,
         )
-        self._lane_states = states
-        self._turns: deque[int] = deque()
-        self.turns_taken = 0
-        """How many elements, errors and ends of lanes were handed out."""
+        self._turns = _Turns(states)
 
     def assign(self, lanes: Iterable[int]) -> None:
         """Let the worker run these lanes from their states on, in the order of their turns."""
-        self._turns = deque(lanes)
-        self.set_state(_assignment(self._turns, self._lane_states))
+        self._turns.lanes = deque(lanes)
+        self.set_state(self._turns.assignment())
+
+    @property
+    def turns_taken(self) -> int:
+        """How many elements, errors and ends of lanes were handed out."""
+        return self._turns.taken
 
     @property
     def memory_bytes(self) -> int | None:
@@ -77,41 +105,22 @@ class RemoteLanes(RemoteIterator[Any]):
 
     def next_of(self, lane: int) -> Any:
         """Return the next element of the lane whose turn it is; StopIteration if it has ended."""
-        assert self._turns[0] == lane
+        assert self._turns.lanes[0] == lane
         try:
             element = next(self)
         except StopIteration:
             raise RuntimeError(f"{self._name} has ended before its lane {lane}.") from None
         except BaseException as error:
             if takes_place(error) and self._cursor:
-                self._note(lane)
+                self._turns.note(self._current.wire_states[self._cursor - 1])
             raise
-        if self._note(lane):
+        if self._turns.note(self._current.wire_states[self._cursor - 1]):
             return element
         raise StopIteration
 
-    def _note(self, lane: int) -> bool:
-        """Note the state after an element of a lane; return whether the lane goes on."""
-        self.turns_taken += 1
-        wire_state = self._current.wire_states[self._cursor - 1]
-        if wire_state == _WIRE_END:
-            self._turns.popleft()
-            return False
-        self._lane_states[lane] = wire_state
-        self._turns.rotate(-1)
-        return True
-
     def _state_to_resume(self) -> bytes | None:
         # Elements that have arrived but were not handed out are not made again.
-        states, turns = dict(self._lane_states), deque(self._turns)
+        turns = _Turns(dict(self._turns.states), self._turns.lanes)
         for wire_state in self._current.wire_states[self._cursor :]:
-            if wire_state == _WIRE_END:
-                turns.popleft()
-            else:
-                states[turns[0]] = wire_state
-                turns.rotate(-1)
-        return dumps(_assignment(turns, states))
-
-
-def _assignment(turns: Iterable[int], states: LaneStates) -> list[tuple[int, int | bytes | None]]:
-    return [(lane, states.get(lane)) for lane in turns]
+            turns.note(wire_state)
+        return dumps(turns.assignment())

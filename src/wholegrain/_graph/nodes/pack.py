@@ -14,7 +14,7 @@ from wholegrain._packing.features import PackingPlan, plan_packing
 from wholegrain._packing.overflow import Overflow, fitting
 from wholegrain._packing.packed_batch import PackedBatch, Row
 from wholegrain._packing.recycling import RecycledArrays
-from wholegrain._packing.row_order import row_order
+from wholegrain._packing.row_order import RowOrder
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import WrongStateError, copy_state
 
@@ -76,13 +76,8 @@ class _PackIterDataset(OneParentIterNode[Row]):
         self._group_by_feature = shuffle_bins_group_by_feature
 
     def open(self) -> DatasetIterator[Row]:
-        return PackingDatasetIterator(
-            self._parent.__iter__(),
-            self._plan,
-            seed=self._seed,
-            shuffle_bins=self._shuffle_bins,
-            group_by_feature=self._group_by_feature,
-        )
+        row_order = RowOrder(self._seed, self._shuffle_bins, self._group_by_feature)
+        return PackingDatasetIterator(self._parent.__iter__(), self._plan, row_order)
 
     def _traced(self, tracer: "Tracer") -> Any:
         # A meta feature that has no length becomes a list with an entry for each element of a row.
@@ -156,16 +151,11 @@ class PackingDatasetIterator(TransformIterator[Row]):
         self,
         parent: DatasetIterator[Any],
         plan: PackingPlan,
-        *,
-        seed: int,
-        shuffle_bins: bool,
-        group_by_feature: str | None,
+        row_order: RowOrder,
     ) -> None:
         super().__init__(parent)
         self._plan = plan
-        self._seed = seed
-        self._shuffle_bins = shuffle_bins
-        self._group_by_feature = group_by_feature
+        self._row_order = row_order
         # Two batches are in use, one being filled and one being returned. The consumer may hold a
         # third.
         self._memory = RecycledArrays(max_spare=3 * 3 * len(plan.features))
@@ -240,12 +230,7 @@ class PackingDatasetIterator(TransformIterator[Row]):
 
     def _start_emitting(self, packed: PackedBatch) -> None:
         first = self._counter - self._next_row  # The same for a restored batch, so its order is.
-        self._order = row_order(
-            packed,
-            seed=self._seed + first,
-            shuffle=self._shuffle_bins,
-            group_by_feature=self._group_by_feature,
-        )
+        self._order = self._row_order.of(packed, first)
         if self._next_row >= len(self._order):
             raise WrongStateError(
                 f"The state says that {self._next_row} rows of a packed batch were read, but it"
