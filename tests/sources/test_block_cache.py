@@ -296,6 +296,7 @@ def _local(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(name="local_url")
 def _local_url(local: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr("wholegrain.sources._cached._CHECK_EVERY_S", 0.0)
     monkeypatch.chdir("/")  # The path in an address has no slash in front.
     return f"local:/{local}"
 
@@ -325,6 +326,24 @@ def test_blocks_that_are_truncated_while_they_are_open_are_fetched_again(
         assert file.read(0, length) == b"A" * length
         assert file.read(0, 10_000) == b"A" * 10_000
     assert all(cache.is_valid(name) for name, _ in cache.blocks())
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_records_within_across_and_over_blocks(
+    local: Path, local_url: str, tmp_path: Path, check: bool
+) -> None:
+    rng = np.random.default_rng(2)
+    wanted = [rng.bytes(int(size)) for size in (*rng.integers(0, 3000, 90), 4080, 20_000, 0, 8176)]
+    write_tfrecord(local, wanted)
+    source = TFRecordDataSource(local_url, check_payload=check)
+    cache = Cache(str(tmp_path / "cache"), block_bytes=4096)
+    for truncated in (False, False, True):  # from the store, from open blocks, from damaged ones
+        if truncated:
+            for name, _ in list(cache.blocks()):
+                os.truncate(cache.path_of(name), 100)
+        positions = rng.integers(0, len(wanted), 300).tolist()  # They repeat.
+        assert source.__getitems__(positions) == [wanted[position] for position in positions]
+        assert [source[position] for position in range(len(wanted))] == wanted
 
 
 def test_an_interrupted_read_does_not_hold_up_the_next(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import mmap
 import os
 import threading
 import time
@@ -10,18 +12,29 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+import numpy as np
+
 from wholegrain._core.log import logger
+from wholegrain._core.types import Indices
 from wholegrain._state import data_version
-from wholegrain.sources import _remote
+from wholegrain.sources import _listing, _remote
 from wholegrain.sources._errors import ForbiddenFileError, UnreadableFileError
+from wholegrain.sources._handles import most_open_files
 from wholegrain.sources.cache import Cache, block_name
 from wholegrain.sources.remote_options import RemoteOptions, options_for
 
 T = TypeVar("T")
 
-# A deleted block takes space until nobody has it open any more, so only a few are kept open.
-_MOST_OPEN = 128
-_MOST_NAMES = 1 << 16
+Run = tuple[int, int, "bytes | mmap.mmap"]
+"""The first of some parts of an object, the one after the last, and memory that contains these."""
+
+# A deleted block takes space until nobody has it open any more. So a process keeps only some open:
+# this share of what the cache may take, but at least a few.
+_OPEN_SHARE = 1 / 64
+_FEWEST_OPEN = 16
+# A system call for each part of a chunk would let other threads run, and then wait for them.
+_CHECK_EVERY_S = 0.05
+_MOST_PATHS = 1 << 16
 # How long to ask a store about an object that the cache knows too, and how long not to ask a store
 # again that did not answer.
 _PATIENCE_S = 10.0
@@ -36,7 +49,7 @@ class RemoteObject:
     def __init__(self, url: str) -> None:
         self.url = url
         self._cache = options_for(url).cache
-        self._names: dict[int, str] = {}
+        self._paths: dict[int, str] = {}  # of the blocks
         self._info = info(url)
         self.size = self._info.size
         self.tag = self._info.tag
@@ -46,9 +59,10 @@ class RemoteObject:
 
     def read_ranges(self, starts: Sequence[int], stops: Sequence[int]) -> list[bytes]:
         """Return the bytes from each start up to its stop, which is within the object."""
-        if self._cache is None:
+        cache = self._cache
+        if cache is None:
             return _remote.fetch(self.url, self._info, starts, stops)
-        size = self._cache.block_bytes
+        size = cache.block_bytes
         pairs = list(zip(starts, stops, strict=True))
         wanted = {start // size for start, _ in pairs}
         if any(start // size != (stop - 1) // size for start, stop in pairs):
@@ -58,34 +72,99 @@ class RemoteObject:
                 if start < stop
                 for number in range(start // size, (stop - 1) // size + 1)
             }
-        blocks = self._blocks(self._cache, wanted)
+        blocks = self._blocks(cache, wanted)
+        now = time.monotonic()
         try:
-            return [_cut(blocks, size, start, stop) for start, stop in pairs]
+            return [_cut(blocks, size, start, stop, now) for start, stop in pairs]
         except _TruncatedError:
-            # Whoever opens such a block again finds the damage, and replaces it.
-            for number in wanted:
-                _open_blocks().close(self._cache, self._name(self._cache, number))
+            self._close(cache, blocks)
             return _remote.fetch(self.url, self._info, starts, stops)
+
+    def runs(self, starts: Indices, stops: Indices) -> tuple[list[Run], Indices]:
+        """Return memory that contains parts of the object, and where in it each part starts.
+
+        What is in the cache is not copied.
+
+        Args:
+            starts: The first byte of each part, in rising order.
+            stops: The byte after the last of each part, in rising order. No part is empty.
+        """
+        begins, ends = starts.tolist(), stops.tolist()
+        cache = self._cache
+        if cache is None:
+            return _copies(_remote.fetch(self.url, self._info, begins, ends))
+        size, paths = cache.block_bytes, self._paths
+        opened = _open_blocks().blocks
+        offsets = starts % size
+        blocks: dict[int, _Block] = {}
+        others = set()
+        spans = []  # of parts that are in one block, with its number; or of one part that is not
+        at = 0
+        while at < len(begins):
+            number = begins[at] // size
+            after = bisect.bisect_right(ends, (number + 1) * size, at)
+            block = opened.get(paths.get(number, ""))
+            if block is None:
+                others.add(number)
+            else:
+                block.was_used = True
+                blocks[number] = block
+            if after == at:
+                after += 1
+                others.update(range(number + 1, (ends[at] - 1) // size + 1))
+                number = -1
+                offsets[at] = 0
+            spans.append((at, after, number))
+            at = after
+        if others:
+            blocks |= self._blocks(cache, others)
+        now = time.monotonic()
+        try:
+            found: list[Run] = [
+                (at, after, blocks[number].memory(now))
+                if number >= 0
+                else (at, after, _cut(blocks, size, begins[at], ends[at], now))
+                for at, after, number in spans
+            ]
+        except _TruncatedError:
+            self._close(cache, blocks)
+            return _copies(_remote.fetch(self.url, self._info, begins, ends))
+        return found, offsets
+
+    def _close(self, cache: Cache, numbers: Collection[int]) -> None:
+        """Close blocks. Whoever opens a damaged one again finds the damage, and replaces it."""
+        for number in numbers:
+            _open_blocks().close(self._path(cache, number))
 
     def _blocks(self, cache: Cache, numbers: Collection[int]) -> dict[int, _Block]:
         """Return blocks from the cache, or from the store, which the cache then keeps."""
         open_blocks = _open_blocks()
         found: dict[int, _Block] = {}
+        closed = []
+        for number in numbers:
+            block = open_blocks.blocks.get(self._path(cache, number))
+            if block is None:
+                closed.append(number)
+            else:
+                block.was_used = True
+                found[number] = block
+        if not closed:
+            return found
         mine: list[int] = []
         others: dict[int, Future[_Block | None]] = {}
         try:
-            for number in sorted(numbers):
-                block = open_blocks.get(cache, self._name(cache, number))
+            for number in sorted(closed):
+                block = open_blocks.open(cache, self._path(cache, number))
                 if block is not None:
                     found[number] = block
                     continue
-                waiting = open_blocks.claim(cache, self._name(cache, number), number, mine)
+                waiting = open_blocks.claim(self._path(cache, number), number, mine)
                 if waiting is not None:
                     others[number] = waiting
             found |= self._fetch(cache, mine)
         finally:
             for number in mine:
-                open_blocks.fulfil(cache, self._name(cache, number), found.get(number))
+                open_blocks.fulfil(self._path(cache, number), found.get(number))
         missing = []
         for number, future in others.items():
             block = _result(future, options_for(self.url))
@@ -103,17 +182,19 @@ class RemoteObject:
         stops = [min(start + cache.block_bytes, self.size) for start in starts]
         blocks = _remote.fetch(self.url, self._info, starts, stops)
         for number, data in zip(numbers, blocks, strict=True):
-            cache.write_block(self._name(cache, number), data)
-        return {number: _Block(data=data) for number, data in zip(numbers, blocks, strict=True)}
+            cache.write_block(os.path.basename(self._path(cache, number)), data)
+        return {number: _Block(data) for number, data in zip(numbers, blocks, strict=True)}
 
-    def _name(self, cache: Cache, number: int) -> str:
-        name = self._names.get(number)
-        if name is None:
-            if len(self._names) >= _MOST_NAMES:
-                self._names.clear()
-            name = block_name(self.url, self.size, self._info.tag, cache.block_bytes, number)
-            self._names[number] = name
-        return name
+    def _path(self, cache: Cache, number: int) -> str:
+        """Return the file of a block."""
+        path = self._paths.get(number)
+        if path is None:
+            if len(self._paths) >= _MOST_PATHS:
+                self._paths.clear()
+            tag = self._info.tag
+            path = cache.path_of(block_name(self.url, self.size, tag, cache.block_bytes, number))
+            self._paths[number] = path
+        return path
 
 
 def _result(future: Future[_Block | None], options: RemoteOptions) -> _Block | None:
@@ -124,92 +205,102 @@ def _result(future: Future[_Block | None], options: RemoteOptions) -> _Block | N
         return None
 
 
+def _copies(parts: list[bytes]) -> tuple[list[Run], Indices]:
+    """Return a run for each part."""
+    return [(at, at + 1, part) for at, part in enumerate(parts)], np.zeros(len(parts), np.int64)
+
+
 class _TruncatedError(Exception):
     """The file of a block was truncated while it was open."""
 
 
 class _Block:
-    """The content of a block: in memory, or in an open file."""
+    """The content of a block: in memory, or a file that is mapped to memory."""
 
-    def __init__(self, data: bytes | None = None, fd: int = -1) -> None:
-        self._data = data
-        self._fd = fd
+    def __init__(self, memory: bytes | mmap.mmap) -> None:
+        self.was_used = False
+        self._memory = memory
+        self._check_at = 0.0
 
-    def read(self, offset: int, length: int) -> bytes:
-        if self._data is not None:
-            return self._data[offset : offset + length]
-        data = os.pread(self._fd, length, offset)
-        if len(data) != length:
-            raise _TruncatedError
-        return data
+    def memory(self, now: float) -> bytes | mmap.mmap:
+        """Return the content, which may be followed by other bytes.
 
-    def __del__(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
+        After the end of a truncated file there are zeros, or what kills the process. The cache
+        never truncates a file, so it is enough to look at the size now and then.
+        """
+        if now > self._check_at:
+            if isinstance(self._memory, mmap.mmap) and self._memory.size() < len(self._memory):
+                raise _TruncatedError
+            self._check_at = now + _CHECK_EVERY_S
+        return self._memory
 
 
-def _cut(blocks: dict[int, _Block], size: int, start: int, stop: int) -> bytes:
+def _cut(blocks: dict[int, _Block], size: int, start: int, stop: int, now: float) -> bytes:
     """Return bytes `start` to `stop - 1` of an object, from its blocks."""
     number, offset = divmod(start, size)
     if stop - start <= size - offset:
-        return blocks[number].read(offset, stop - start) if start < stop else b""
+        return blocks[number].memory(now)[offset : offset + stop - start] if start < stop else b""
     pieces = []
     while start < stop:
         number, offset = divmod(start, size)
-        pieces.append(blocks[number].read(offset, min(stop - start, size - offset)))
-        start += len(pieces[-1])
+        length = min(stop - start, size - offset)
+        pieces.append(blocks[number].memory(now)[offset : offset + length])
+        start += length
     return b"".join(pieces)
 
 
 class _OpenBlocks:
-    """The blocks that this process has open, and those that a thread is fetching."""
+    """The blocks that this process has open, and those that a thread is fetching, by path."""
 
     def __init__(self) -> None:
+        self.blocks: OrderedDict[str, _Block] = OrderedDict()
         self._lock = threading.Lock()
-        self._blocks: OrderedDict[tuple[str, str], _Block] = OrderedDict()
-        self._fetching: dict[tuple[str, str], Future[_Block | None]] = {}
+        self._fetching: dict[str, Future[_Block | None]] = {}
 
-    def get(self, cache: Cache, name: str) -> _Block | None:
+    def open(self, cache: Cache, path: str) -> _Block | None:
         """Return a block if it is in the cache."""
-        key = (cache.directory, name)
-        with self._lock:
-            if key in self._blocks:
-                self._blocks.move_to_end(key)
-                return self._blocks[key]
-        fd = cache.open_block(name)
+        fd = cache.open_block(os.path.basename(path))
         if fd is None:
             return None
-        block = _Block(fd=fd)
+        try:
+            # The mapping has a duplicate of the descriptor.
+            block = _Block(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
+        except (OSError, ValueError):  # No descriptor is free, or the file is empty by now.
+            return None
+        finally:
+            os.close(fd)
+        most = max(_FEWEST_OPEN, int(cache.limit() * _OPEN_SHARE) // cache.block_bytes)
+        most = min(most, most_open_files() // 4)
         with self._lock:
-            self._blocks[key] = block
-            while len(self._blocks) > _MOST_OPEN:
-                self._blocks.popitem(last=False)
+            self.blocks[path] = block
+            while len(self.blocks) > most:
+                oldest, other = self.blocks.popitem(last=False)
+                if other.was_used:  # Since it was last the oldest.
+                    other.was_used = False
+                    self.blocks[oldest] = other
         return block
 
-    def close(self, cache: Cache, name: str) -> None:
+    def close(self, path: str) -> None:
         """Forget an open block."""
         with self._lock:
-            self._blocks.pop((cache.directory, name), None)
+            self.blocks.pop(path, None)
 
-    def claim(
-        self, cache: Cache, name: str, number: int, mine: list[int]
-    ) -> Future[_Block | None] | None:
+    def claim(self, path: str, number: int, mine: list[int]) -> Future[_Block | None] | None:
         """Return the future of a block that another thread fetches; None if this one has to.
 
         In that case, `number` is added to `mine`, also if this thread is interrupted after that.
         """
-        key = (cache.directory, name)
         with self._lock:
-            if key in self._fetching:
-                return self._fetching[key]
+            if path in self._fetching:
+                return self._fetching[path]
             mine.append(number)
-            self._fetching[key] = Future()
+            self._fetching[path] = Future()
             return None
 
-    def fulfil(self, cache: Cache, name: str, block: _Block | None) -> None:
+    def fulfil(self, path: str, block: _Block | None) -> None:
         """Give a claimed block to the threads that wait for it; None if it was not read."""
         with self._lock:
-            future = self._fetching.pop((cache.directory, name), None)
+            future = self._fetching.pop(path, None)
         if future is not None:
             future.set_result(block)
 
@@ -276,15 +367,15 @@ def list_under(url: str) -> list[str]:
     """Return the keys of all objects under a folder; from the cache if the store is down."""
     cache = options_for(url).cache
     if cache is None:
-        return _remote.list_objects(url)
+        return _listing.list_objects(url)
     folder = f"{url.rstrip('/')}/"
     known = cache.recall(folder)
     if known is not None and "keys" in known:
-        found = _unless_away(url, _remote.list_objects)
+        found = _unless_away(url, _listing.list_objects)
         if found is None:
             return list(known["keys"])
     else:
-        found = _remote.list_objects(url)
+        found = _listing.list_objects(url)
     cache.remember(folder, {"keys": found})
     return found
 
