@@ -5,9 +5,7 @@ from __future__ import annotations
 import bisect
 import mmap
 import os
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
@@ -19,7 +17,7 @@ from wholegrain._core.types import Indices
 from wholegrain._state import data_version
 from wholegrain.sources import _listing, _remote
 from wholegrain.sources._errors import ForbiddenFileError, UnreadableFileError
-from wholegrain.sources._handles import most_open_files
+from wholegrain.sources._open_blocks import Block, TruncatedError, open_blocks
 from wholegrain.sources.cache import Cache, block_name
 from wholegrain.sources.remote_options import RemoteOptions, options_for
 
@@ -28,12 +26,6 @@ T = TypeVar("T")
 Run = tuple[int, int, "bytes | mmap.mmap"]
 """The first of some parts of an object, the one after the last, and memory that contains these."""
 
-# A deleted block takes space until nobody has it open any more. So a process keeps only some open:
-# this share of what the cache may take, but at least a few.
-_OPEN_SHARE = 1 / 64
-_FEWEST_OPEN = 16
-# A system call for each part of a chunk would let other threads run, and then wait for them.
-_CHECK_EVERY_S = 0.05
 _MOST_PATHS = 1 << 16
 # How long to ask a store about an object that the cache knows too, and how long not to ask a store
 # again that did not answer.
@@ -76,7 +68,7 @@ class RemoteObject:
         now = time.monotonic()
         try:
             return [_cut(blocks, size, start, stop, now) for start, stop in pairs]
-        except _TruncatedError:
+        except TruncatedError:
             self._close(cache, blocks)
             return _remote.fetch(self.url, self._info, starts, stops)
 
@@ -94,9 +86,9 @@ class RemoteObject:
         if cache is None:
             return _copies(_remote.fetch(self.url, self._info, begins, ends))
         size, paths = cache.block_bytes, self._paths
-        opened = _open_blocks().blocks
+        opened = open_blocks().blocks
         offsets = starts % size
-        blocks: dict[int, _Block] = {}
+        blocks: dict[int, Block] = {}
         others = set()
         spans = []  # of parts that are in one block, with its number; or of one part that is not
         at = 0
@@ -126,7 +118,7 @@ class RemoteObject:
                 else (at, after, _cut(blocks, size, begins[at], ends[at], now))
                 for at, after, number in spans
             ]
-        except _TruncatedError:
+        except TruncatedError:
             self._close(cache, blocks)
             return _copies(_remote.fetch(self.url, self._info, begins, ends))
         return found, offsets
@@ -134,15 +126,15 @@ class RemoteObject:
     def _close(self, cache: Cache, numbers: Collection[int]) -> None:
         """Close blocks. Whoever opens a damaged one again finds the damage, and replaces it."""
         for number in numbers:
-            _open_blocks().close(self._path(cache, number))
+            open_blocks().close(self._path(cache, number))
 
-    def _blocks(self, cache: Cache, numbers: Collection[int]) -> dict[int, _Block]:
+    def _blocks(self, cache: Cache, numbers: Collection[int]) -> dict[int, Block]:
         """Return blocks from the cache, or from the store, which the cache then keeps."""
-        open_blocks = _open_blocks()
-        found: dict[int, _Block] = {}
+        opened = open_blocks()
+        found: dict[int, Block] = {}
         closed = []
         for number in numbers:
-            block = open_blocks.blocks.get(self._path(cache, number))
+            block = opened.blocks.get(self._path(cache, number))
             if block is None:
                 closed.append(number)
             else:
@@ -151,20 +143,20 @@ class RemoteObject:
         if not closed:
             return found
         mine: list[int] = []
-        others: dict[int, Future[_Block | None]] = {}
+        others: dict[int, Future[Block | None]] = {}
         try:
             for number in sorted(closed):
-                block = open_blocks.open(cache, self._path(cache, number))
+                block = opened.open(cache, self._path(cache, number))
                 if block is not None:
                     found[number] = block
                     continue
-                waiting = open_blocks.claim(self._path(cache, number), number, mine)
+                waiting = opened.claim(self._path(cache, number), number, mine)
                 if waiting is not None:
                     others[number] = waiting
             found |= self._fetch(cache, mine)
         finally:
             for number in mine:
-                open_blocks.fulfil(self._path(cache, number), found.get(number))
+                opened.fulfil(self._path(cache, number), found.get(number))
         missing = []
         for number, future in others.items():
             block = _result(future, options_for(self.url))
@@ -174,7 +166,7 @@ class RemoteObject:
                 found[number] = block
         return found | self._fetch(cache, missing)
 
-    def _fetch(self, cache: Cache, numbers: list[int]) -> dict[int, _Block]:
+    def _fetch(self, cache: Cache, numbers: list[int]) -> dict[int, Block]:
         """Read blocks from the store, and keep them in the cache."""
         if not numbers:
             return {}
@@ -183,7 +175,7 @@ class RemoteObject:
         blocks = _remote.fetch(self.url, self._info, starts, stops)
         for number, data in zip(numbers, blocks, strict=True):
             cache.write_block(os.path.basename(self._path(cache, number)), data)
-        return {number: _Block(data) for number, data in zip(numbers, blocks, strict=True)}
+        return {number: Block(data) for number, data in zip(numbers, blocks, strict=True)}
 
     def _path(self, cache: Cache, number: int) -> str:
         """Return the file of a block."""
@@ -197,7 +189,7 @@ class RemoteObject:
         return path
 
 
-def _result(future: Future[_Block | None], options: RemoteOptions) -> _Block | None:
+def _result(future: Future[Block | None], options: RemoteOptions) -> Block | None:
     """Wait for a block that another thread fetches; None if it fails or takes too long."""
     try:
         return future.result(timeout=options.timeout_s)
@@ -210,32 +202,7 @@ def _copies(parts: list[bytes]) -> tuple[list[Run], Indices]:
     return [(at, at + 1, part) for at, part in enumerate(parts)], np.zeros(len(parts), np.int64)
 
 
-class _TruncatedError(Exception):
-    """The file of a block was truncated while it was open."""
-
-
-class _Block:
-    """The content of a block: in memory, or a file that is mapped to memory."""
-
-    def __init__(self, memory: bytes | mmap.mmap) -> None:
-        self.was_used = False
-        self._memory = memory
-        self._check_at = 0.0
-
-    def memory(self, now: float) -> bytes | mmap.mmap:
-        """Return the content, which may be followed by other bytes.
-
-        After the end of a truncated file there are zeros, or what kills the process. The cache
-        never truncates a file, so it is enough to look at the size now and then.
-        """
-        if now > self._check_at:
-            if isinstance(self._memory, mmap.mmap) and self._memory.size() < len(self._memory):
-                raise _TruncatedError
-            self._check_at = now + _CHECK_EVERY_S
-        return self._memory
-
-
-def _cut(blocks: dict[int, _Block], size: int, start: int, stop: int, now: float) -> bytes:
+def _cut(blocks: dict[int, Block], size: int, start: int, stop: int, now: float) -> bytes:
     """Return bytes `start` to `stop - 1` of an object, from its blocks."""
     number, offset = divmod(start, size)
     if stop - start <= size - offset:
@@ -247,73 +214,6 @@ def _cut(blocks: dict[int, _Block], size: int, start: int, stop: int, now: float
         pieces.append(blocks[number].memory(now)[offset : offset + length])
         start += length
     return b"".join(pieces)
-
-
-class _OpenBlocks:
-    """The blocks that this process has open, and those that a thread is fetching, by path."""
-
-    def __init__(self) -> None:
-        self.blocks: OrderedDict[str, _Block] = OrderedDict()
-        self._lock = threading.Lock()
-        self._fetching: dict[str, Future[_Block | None]] = {}
-
-    def open(self, cache: Cache, path: str) -> _Block | None:
-        """Return a block if it is in the cache."""
-        fd = cache.open_block(os.path.basename(path))
-        if fd is None:
-            return None
-        try:
-            # The mapping has a duplicate of the descriptor.
-            block = _Block(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
-        except (OSError, ValueError):  # No descriptor is free, or the file is empty by now.
-            return None
-        finally:
-            os.close(fd)
-        most = max(_FEWEST_OPEN, int(cache.limit() * _OPEN_SHARE) // cache.block_bytes)
-        most = min(most, most_open_files() // 4)
-        with self._lock:
-            self.blocks[path] = block
-            while len(self.blocks) > most:
-                oldest, other = self.blocks.popitem(last=False)
-                if other.was_used:  # Since it was last the oldest.
-                    other.was_used = False
-                    self.blocks[oldest] = other
-        return block
-
-    def close(self, path: str) -> None:
-        """Forget an open block."""
-        with self._lock:
-            self.blocks.pop(path, None)
-
-    def claim(self, path: str, number: int, mine: list[int]) -> Future[_Block | None] | None:
-        """Return the future of a block that another thread fetches; None if this one has to.
-
-        In that case, `number` is added to `mine`, also if this thread is interrupted after that.
-        """
-        with self._lock:
-            if path in self._fetching:
-                return self._fetching[path]
-            mine.append(number)
-            self._fetching[path] = Future()
-            return None
-
-    def fulfil(self, path: str, block: _Block | None) -> None:
-        """Give a claimed block to the threads that wait for it; None if it was not read."""
-        with self._lock:
-            future = self._fetching.pop(path, None)
-        if future is not None:
-            future.set_result(block)
-
-
-_of_process: tuple[int, _OpenBlocks] | None = None
-
-
-def _open_blocks() -> _OpenBlocks:
-    """Return the open blocks of this process. A forked child has its own."""
-    global _of_process
-    if _of_process is None or _of_process[0] != os.getpid():
-        _of_process = (os.getpid(), _OpenBlocks())
-    return _of_process[1]
 
 
 _away_until: dict[str, float] = {}
