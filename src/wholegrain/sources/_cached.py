@@ -85,41 +85,39 @@ class RemoteObject:
         cache = self._cache
         if cache is None:
             return _copies(_remote.fetch(self.url, self._info, begins, ends))
-        size, paths = cache.block_bytes, self._paths
-        opened = open_blocks().blocks
+        size, paths, opened = cache.block_bytes, self._paths, open_blocks().blocks
         offsets = starts % size
-        blocks: dict[int, Block] = {}
-        others = set()
-        spans = []  # of parts that are in one block, with its number; or of one part that is not
-        at = 0
-        while at < len(begins):
-            number = begins[at] // size
-            after = bisect.bisect_right(ends, (number + 1) * size, at)
-            block = opened.get(paths.get(number, ""))
-            if block is None:
-                others.add(number)
-            else:
-                block.was_used = True
-                blocks[number] = block
-            if after == at:
-                after += 1
-                others.update(range(number + 1, (ends[at] - 1) // size + 1))
-                number = -1
-                offsets[at] = 0
-            spans.append((at, after, number))
-            at = after
-        if others:
-            blocks |= self._blocks(cache, others)
+        found: list[Run] = []
+        late = []  # the runs of blocks that are not open, and of parts in several blocks
+        wanted: set[int] = set()
         now = time.monotonic()
+        at = 0
         try:
-            found: list[Run] = [
-                (at, after, blocks[number].memory(now))
-                if number >= 0
-                else (at, after, _cut(blocks, size, begins[at], ends[at], now))
-                for at, after, number in spans
-            ]
+            while at < len(begins):
+                number = begins[at] // size
+                after = bisect.bisect_right(ends, (number + 1) * size, at)
+                block = opened.get(paths.get(number, ""))
+                if block is None or after == at:
+                    late.append(len(found))
+                    wanted.update(range(number, (ends[at] - 1) // size + 1))
+                    after = max(after, at + 1)
+                    found.append((at, after, b""))
+                else:
+                    block.was_used = True
+                    found.append((at, after, block.memory(now)))
+                at = after
+            blocks = self._blocks(cache, wanted) if wanted else {}
+            for run in late:
+                at, after, _ = found[run]
+                number = begins[at] // size
+                if ends[at] <= (number + 1) * size:
+                    found[run] = (at, after, blocks[number].memory(now))
+                else:
+                    found[run] = (at, after, _cut(blocks, size, begins[at], ends[at], now))
+                    offsets[at] = 0
         except TruncatedError:
-            self._close(cache, blocks)
+            for begin, end in zip(begins, ends, strict=True):
+                self._close(cache, range(begin // size, (end - 1) // size + 1))
             return _copies(_remote.fetch(self.url, self._info, begins, ends))
         return found, offsets
 

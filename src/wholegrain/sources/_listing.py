@@ -41,6 +41,8 @@ def list_objects(url: str, patience_s: float | None = None) -> list[str]:
             if found is not None:
                 return found
         else:
+            with suppress_errors(OSError):
+                os.unlink(path)  # If this listing fails, nobody takes an earlier one for it.
             found = _remote.list_objects(url, patience_s)
             with suppress_errors(OSError):
                 os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
