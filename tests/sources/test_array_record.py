@@ -174,7 +174,7 @@ def test_more_files_than_may_be_open_are_read(
 ) -> None:
     paths = [write_array_record(tmp_path / f"{i}", [f"{i}".encode()]) for i in range(12)]
     source = ArrayRecordDataSource(paths)
-    monkeypatch.setattr("wholegrain.sources._handles._most_open_files", lambda: 5)
+    monkeypatch.setattr("wholegrain.sources._handles.most_open_files", lambda: 5)
     assert list(source) == [f"{i}".encode() for i in range(12)]
     assert len(source._readers._handles) <= 5
     check_source(source)

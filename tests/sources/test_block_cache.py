@@ -27,8 +27,8 @@ from wholegrain.sources import (
     TFRecordDataSource,
     set_remote_options,
 )
-from wholegrain.sources._cached import _OpenBlocks
 from wholegrain.sources._files import open_file, read_all
+from wholegrain.sources._open_blocks import OpenBlocks
 from wholegrain.testing import check_source
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
@@ -296,6 +296,7 @@ def _local(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(name="local_url")
 def _local_url(local: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr("wholegrain.sources._open_blocks._CHECK_EVERY_S", 0.0)
     monkeypatch.chdir("/")  # The path in an address has no slash in front.
     return f"local:/{local}"
 
@@ -327,18 +328,52 @@ def test_blocks_that_are_truncated_while_they_are_open_are_fetched_again(
     assert all(cache.is_valid(name) for name, _ in cache.blocks())
 
 
+def test_the_use_of_an_open_block_is_noted(
+    local_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(str(tmp_path / "cache"), block_bytes=4096)
+    file = open_file(local_url)
+    for _ in range(2):  # from the store, and from a block that is then open
+        file.read(0, 10)
+    ((name, _),) = cache.blocks()
+    os.utime(cache.path_of(name), (1, 1))
+    file.read(0, 10)
+    assert os.stat(cache.path_of(name)).st_mtime == 1
+    monkeypatch.setattr("wholegrain.sources._open_blocks.USE_S", 0.0)
+    file.read(0, 10)
+    assert os.stat(cache.path_of(name)).st_mtime > 1
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_records_within_across_and_over_blocks(
+    local: Path, local_url: str, tmp_path: Path, check: bool
+) -> None:
+    rng = np.random.default_rng(2)
+    wanted = [rng.bytes(int(size)) for size in (*rng.integers(0, 3000, 90), 4080, 20_000, 0, 8176)]
+    write_tfrecord(local, wanted)
+    source = TFRecordDataSource(local_url, check_payload=check)
+    cache = Cache(str(tmp_path / "cache"), block_bytes=4096)
+    for truncated in (False, False, True):  # from the store, from open blocks, from damaged ones
+        if truncated:
+            for name, _ in list(cache.blocks()):
+                os.truncate(cache.path_of(name), 100)
+        positions = rng.integers(0, len(wanted), 300).tolist()  # They repeat.
+        assert source.__getitems__(positions) == [wanted[position] for position in positions]
+        assert [source[position] for position in range(len(wanted))] == wanted
+
+
 def test_an_interrupted_read_does_not_hold_up_the_next(
     local_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = open_file(local_url)
-    claim = _OpenBlocks.claim
+    claim = OpenBlocks.claim
 
     def interrupted(*arguments: Any) -> None:
         claim(*arguments)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(_OpenBlocks, "claim", interrupted)
+        patch.setattr(OpenBlocks, "claim", interrupted)
         with pytest.raises(KeyboardInterrupt):
             file.read(0, 10)
     began = time.monotonic()

@@ -252,7 +252,7 @@ def test_progress_is_logged_if_it_takes_long(
     path = write(tmp_path / "data", range(1000))
     read(path)
     assert not caplog.records
-    monkeypatch.setattr("wholegrain.sources._index._LONG_S", 0.0)
+    monkeypatch.setattr("wholegrain.sources._progress._LONG_S", 0.0)
     monkeypatch.setattr("wholegrain.sources._content._BLOCK_BYTES", 1000)
     index_of(path).unlink()
     read(path)

@@ -19,11 +19,13 @@ from wholegrain._workers.pickling import dumps
 
 _HEAD = struct.Struct("<4sIQQQ")  # magic, checksum of the rest, index, place of the layout, pickle
 _ELEMENT, _LAYOUT = b"WGel", b"WGla"
-_BODY = 64
 _MAX_LAYOUTS = 1024
 _unpack_head = _HEAD.unpack_from
 _ndarray = np.ndarray
 _NO_LAYOUT = 0
+
+BODY_START = 64
+"""Where in a record its arrays start."""
 
 START = 64
 """Where the first record of a file may start; 0 therefore means that there is none."""
@@ -99,6 +101,11 @@ class Encoder:
         self._layouts[key] = place
 
 
+def has_arrays(head: bytes) -> bool:
+    """Return whether a record, of which this is the head, contains arrays."""
+    return bool(_unpack_head(head)[3] != _NO_LAYOUT)
+
+
 def _without_shape(part: Any) -> Any:
     return (*part[:2], len(part[2]), *part[3:]) if is_array(part) else part
 
@@ -106,7 +113,7 @@ def _without_shape(part: Any) -> Any:
 def _record(kind: bytes, index: int, place: int, body: bytes, rest: bytes) -> list[bytes]:
     checksum = _checksum(index, place, (body, rest))
     head = _HEAD.pack(kind, checksum, index, place, len(rest))
-    return [head + bytes(_BODY - _HEAD.size), body, rest]
+    return [head + bytes(BODY_START - _HEAD.size), body, rest]
 
 
 def _checksum(index: int, place: int, parts: Any) -> int:
@@ -120,7 +127,7 @@ class Decoder:
     """Turns records of one file back into elements.
 
     Args:
-        read: Returns what is in the file at an offset, up to a number of bytes.
+        read: Returns what is in the file at an offset; raises if there are fewer bytes.
     """
 
     def __init__(self, read: Callable[[int, int], Any]) -> None:
@@ -138,7 +145,14 @@ class Decoder:
         Raises:
             DamagedError: If it is not a record of this element.
         """
-        place, stop = _check(_ELEMENT, index, record, verifies)
+        if len(record) < BODY_START:
+            raise DamagedError
+        magic, checksum, found, place, length = _unpack_head(record)
+        stop = len(record) - length
+        if magic != _ELEMENT or found != index or stop < BODY_START:
+            raise DamagedError
+        if verifies:
+            _verify(record, checksum, index, place, stop)
         if not place:
             return loads(record[stop:])
         layout = self._layouts.get(place)
@@ -147,13 +161,12 @@ class Decoder:
         return layout.build(record, stop)
 
     def _layout(self, place: int) -> "_Layout":
-        head = self._read(place, _BODY)
-        if len(head) < _BODY:
+        magic, checksum, index, none, length = _unpack_head(self._read(place, BODY_START))
+        if magic != _LAYOUT:
             raise DamagedError
-        *_, length = _HEAD.unpack_from(head)
-        record = self._read(place, _BODY + length)
-        _, stop = _check(_LAYOUT, 0, record, verifies=True)
-        layout = _Layout(loads(record[stop:]))
+        record = self._read(place, BODY_START + length)
+        _verify(record, checksum, index, none, BODY_START)
+        layout = _Layout(loads(record[BODY_START:]))
         if len(self._layouts) >= _MAX_LAYOUTS:
             self._layouts.clear()
         self._layouts[place] = layout
@@ -184,10 +197,10 @@ class _Layout:
             record = bytearray(record)  # Callers may write to arrays. Quicker than `array.copy()`.
         if self._is_one_array:
             dtype, _, order = self._arrays[0]
-            arrays: list[Any] = [_ndarray(dims, dtype, record, _BODY, None, order)]
+            arrays: list[Any] = [_ndarray(dims, dtype, record, BODY_START, None, order)]
             return self._build(iter(arrays), iter(others))
         arrays = []
-        at, start = 0, _BODY
+        at, start = 0, BODY_START
         for dtype, ndim, order in self._arrays:
             array: Any = _ndarray(dims[at : at + ndim], dtype, record, start, None, order)
             arrays.append(array)
@@ -196,16 +209,8 @@ class _Layout:
         return self._build(iter(arrays), iter(others))
 
 
-def _check(kind: bytes, index: int, record: Any, verifies: bool) -> tuple[int, int]:
-    """Return the place of the layout, and where the pickle starts; raise if it is damaged."""
-    if len(record) < _BODY:
+def _verify(record: Any, checksum: int, index: int, place: int, stop: int) -> None:
+    """Raise if the checksum of a record is wrong."""
+    view = memoryview(record)
+    if checksum != _checksum(index, place, (view[BODY_START:stop], view[stop:])):
         raise DamagedError
-    magic, checksum, found, place, length = _unpack_head(record)
-    stop = len(record) - length
-    if magic != kind or found != index or stop < _BODY:
-        raise DamagedError
-    if verifies:
-        view = memoryview(record)
-        if checksum != _checksum(index, place, (view[_BODY:stop], view[stop:])):
-            raise DamagedError
-    return place, stop

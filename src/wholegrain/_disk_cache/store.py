@@ -19,7 +19,8 @@ from wholegrain._core.interruption import is_interruption
 from wholegrain._core.log import logger
 from wholegrain._core.types import Indices, NDArray
 from wholegrain._disk_cache import folder
-from wholegrain._disk_cache.records import START, DamagedError, Decoder, Encoded, Encoder
+from wholegrain._disk_cache.reader import Reader
+from wholegrain._disk_cache.records import START, Encoded, Encoder
 from wholegrain._workers.layout import aligned
 
 MISSING = object()
@@ -31,8 +32,6 @@ _ENTRY = struct.Struct("<QQ")  # place, length of the record
 # A place is the number of a data file and the offset in it, in units of 64 bytes. 0 is none.
 _OFFSET_BITS = 40
 _UNIT = 64
-# Records of fewer bytes are copied once more, and then arrays do not keep all of the record alive.
-_LARGE = 1 << 15
 
 
 def index_bytes(length: int) -> int:
@@ -66,7 +65,7 @@ class Store:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._writer: _Writer | None = None
-        self._readers: dict[int, _Reader] = {}
+        self._readers: dict[int, Reader] = {}
         self._entries: NDArray[np.uint64] | None = None
         self._verified = np.zeros(length, np.bool_)
         self._keeps_more = True
@@ -118,9 +117,8 @@ class Store:
             reader = self._readers.get(number)
             if reader is None:
                 reader = self._add_reader(number)
-            record = reader.read(offset, nbytes)
             is_verified = self._verified.item(position)
-            element = reader.decoder.decode(position, record, not is_verified)
+            element = reader.element(position, offset, nbytes, not is_verified)
         except Exception as error:
             if is_interruption(error):
                 raise
@@ -134,10 +132,10 @@ class Store:
             self._verified[position] = True
         return element
 
-    def _add_reader(self, number: int) -> _Reader:
+    def _add_reader(self, number: int) -> Reader:
         with self._lock:
             if number not in self._readers:
-                self._readers[number] = _Reader(self._data_file(number))
+                self._readers[number] = Reader(self._data_file(number))
             return self._readers[number]
 
     def _data_file(self, number: int) -> str:
@@ -211,39 +209,6 @@ class Store:
                 "The cache of elements in %r %s. Other elements are computed each time.",
                 *(self._path, why),
             )
-
-
-class _Reader:
-    """A data file that is read."""
-
-    def __init__(self, path: str) -> None:
-        self._fd = -1
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.decoder = Decoder(self.read)
-
-    def read(self, offset: int, nbytes: int) -> Any:
-        """Return what is at an offset, as bytes or, if it is large, as an array of bytes."""
-        # A system call releases the GIL while it waits for the disk. Memory that is mapped would
-        # stop all threads.
-        if nbytes < _LARGE:
-            data = os.pread(self._fd, nbytes, offset)
-            if len(data) != nbytes:
-                raise DamagedError
-            return data
-        if nbytes > os.fstat(self._fd).st_size - offset:
-            raise DamagedError
-        buffer = np.empty(nbytes, np.uint8)
-        done = 0
-        while done < nbytes:  # One call reads at most 2 GB, and may be interrupted.
-            count = os.preadv(self._fd, [buffer.data[done:]], offset + done)
-            if not count:
-                raise DamagedError
-            done += count
-        return buffer
-
-    def __del__(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
 
 
 class _Writer:

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import bisect
+import mmap
 import os
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+import numpy as np
+
 from wholegrain._core.log import logger
+from wholegrain._core.types import Indices
 from wholegrain._state import data_version
-from wholegrain.sources import _remote
+from wholegrain.sources import _listing, _remote
 from wholegrain.sources._errors import ForbiddenFileError, UnreadableFileError
+from wholegrain.sources._open_blocks import Block, TruncatedError, open_blocks
 from wholegrain.sources.cache import Cache, block_name
 from wholegrain.sources.remote_options import RemoteOptions, options_for
 
 T = TypeVar("T")
 
-# A deleted block takes space until nobody has it open any more, so only a few are kept open.
-_MOST_OPEN = 128
-_MOST_NAMES = 1 << 16
+Run = tuple[int, int, "bytes | mmap.mmap"]
+"""The first of some parts of an object, the one after the last, and memory that contains these."""
+
+_MOST_PATHS = 1 << 16
 # How long to ask a store about an object that the cache knows too, and how long not to ask a store
 # again that did not answer.
 _PATIENCE_S = 10.0
@@ -36,7 +41,7 @@ class RemoteObject:
     def __init__(self, url: str) -> None:
         self.url = url
         self._cache = options_for(url).cache
-        self._names: dict[int, str] = {}
+        self._paths: dict[int, str] = {}  # of the blocks
         self._info = info(url)
         self.size = self._info.size
         self.tag = self._info.tag
@@ -46,9 +51,10 @@ class RemoteObject:
 
     def read_ranges(self, starts: Sequence[int], stops: Sequence[int]) -> list[bytes]:
         """Return the bytes from each start up to its stop, which is within the object."""
-        if self._cache is None:
+        cache = self._cache
+        if cache is None:
             return _remote.fetch(self.url, self._info, starts, stops)
-        size = self._cache.block_bytes
+        size = cache.block_bytes
         pairs = list(zip(starts, stops, strict=True))
         wanted = {start // size for start, _ in pairs}
         if any(start // size != (stop - 1) // size for start, stop in pairs):
@@ -58,34 +64,97 @@ class RemoteObject:
                 if start < stop
                 for number in range(start // size, (stop - 1) // size + 1)
             }
-        blocks = self._blocks(self._cache, wanted)
+        blocks = self._blocks(cache, wanted)
+        now = time.monotonic()
         try:
-            return [_cut(blocks, size, start, stop) for start, stop in pairs]
-        except _TruncatedError:
-            # Whoever opens such a block again finds the damage, and replaces it.
-            for number in wanted:
-                _open_blocks().close(self._cache, self._name(self._cache, number))
+            return [_cut(blocks, size, start, stop, now) for start, stop in pairs]
+        except TruncatedError:
+            self._close(cache, blocks)
             return _remote.fetch(self.url, self._info, starts, stops)
 
-    def _blocks(self, cache: Cache, numbers: Collection[int]) -> dict[int, _Block]:
-        """Return blocks from the cache, or from the store, which the cache then keeps."""
-        open_blocks = _open_blocks()
-        found: dict[int, _Block] = {}
-        mine: list[int] = []
-        others: dict[int, Future[_Block | None]] = {}
+    def runs(self, starts: Indices, stops: Indices) -> tuple[list[Run], Indices]:
+        """Return memory that contains parts of the object, and where in it each part starts.
+
+        What is in the cache is not copied.
+
+        Args:
+            starts: The first byte of each part, in rising order.
+            stops: The byte after the last of each part, in rising order. No part is empty.
+        """
+        begins, ends = starts.tolist(), stops.tolist()
+        cache = self._cache
+        if cache is None:
+            return _copies(_remote.fetch(self.url, self._info, begins, ends))
+        size, paths, opened = cache.block_bytes, self._paths, open_blocks().blocks
+        offsets = starts % size
+        found: list[Run] = []
+        late = []  # the runs of blocks that are not open, and of parts in several blocks
+        wanted: set[int] = set()
+        now = time.monotonic()
+        at = 0
         try:
-            for number in sorted(numbers):
-                block = open_blocks.get(cache, self._name(cache, number))
+            while at < len(begins):
+                number = begins[at] // size
+                after = bisect.bisect_right(ends, (number + 1) * size, at)
+                block = opened.get(paths.get(number, ""))
+                if block is None or after == at:
+                    late.append(len(found))
+                    wanted.update(range(number, (ends[at] - 1) // size + 1))
+                    after = max(after, at + 1)
+                    found.append((at, after, b""))
+                else:
+                    block.was_used = True
+                    found.append((at, after, block.memory(now)))
+                at = after
+            blocks = self._blocks(cache, wanted) if wanted else {}
+            for run in late:
+                at, after, _ = found[run]
+                number = begins[at] // size
+                if ends[at] <= (number + 1) * size:
+                    found[run] = (at, after, blocks[number].memory(now))
+                else:
+                    found[run] = (at, after, _cut(blocks, size, begins[at], ends[at], now))
+                    offsets[at] = 0
+        except TruncatedError:
+            for begin, end in zip(begins, ends, strict=True):
+                self._close(cache, range(begin // size, (end - 1) // size + 1))
+            return _copies(_remote.fetch(self.url, self._info, begins, ends))
+        return found, offsets
+
+    def _close(self, cache: Cache, numbers: Collection[int]) -> None:
+        """Close blocks. Whoever opens a damaged one again finds the damage, and replaces it."""
+        for number in numbers:
+            open_blocks().close(self._path(cache, number))
+
+    def _blocks(self, cache: Cache, numbers: Collection[int]) -> dict[int, Block]:
+        """Return blocks from the cache, or from the store, which the cache then keeps."""
+        opened = open_blocks()
+        found: dict[int, Block] = {}
+        closed = []
+        for number in numbers:
+            block = opened.blocks.get(self._path(cache, number))
+            if block is None:
+                closed.append(number)
+            else:
+                block.was_used = True
+                found[number] = block
+        if not closed:
+            return found
+        mine: list[int] = []
+        others: dict[int, Future[Block | None]] = {}
+        try:
+            for number in sorted(closed):
+                block = opened.open(cache, self._path(cache, number))
                 if block is not None:
                     found[number] = block
                     continue
-                waiting = open_blocks.claim(cache, self._name(cache, number), number, mine)
+                waiting = opened.claim(self._path(cache, number), number, mine)
                 if waiting is not None:
                     others[number] = waiting
             found |= self._fetch(cache, mine)
         finally:
             for number in mine:
-                open_blocks.fulfil(cache, self._name(cache, number), found.get(number))
+                opened.fulfil(self._path(cache, number), found.get(number))
         missing = []
         for number, future in others.items():
             block = _result(future, options_for(self.url))
@@ -95,7 +164,7 @@ class RemoteObject:
                 found[number] = block
         return found | self._fetch(cache, missing)
 
-    def _fetch(self, cache: Cache, numbers: list[int]) -> dict[int, _Block]:
+    def _fetch(self, cache: Cache, numbers: list[int]) -> dict[int, Block]:
         """Read blocks from the store, and keep them in the cache."""
         if not numbers:
             return {}
@@ -103,20 +172,22 @@ class RemoteObject:
         stops = [min(start + cache.block_bytes, self.size) for start in starts]
         blocks = _remote.fetch(self.url, self._info, starts, stops)
         for number, data in zip(numbers, blocks, strict=True):
-            cache.write_block(self._name(cache, number), data)
-        return {number: _Block(data=data) for number, data in zip(numbers, blocks, strict=True)}
+            cache.write_block(os.path.basename(self._path(cache, number)), data)
+        return {number: Block(data) for number, data in zip(numbers, blocks, strict=True)}
 
-    def _name(self, cache: Cache, number: int) -> str:
-        name = self._names.get(number)
-        if name is None:
-            if len(self._names) >= _MOST_NAMES:
-                self._names.clear()
-            name = block_name(self.url, self.size, self._info.tag, cache.block_bytes, number)
-            self._names[number] = name
-        return name
+    def _path(self, cache: Cache, number: int) -> str:
+        """Return the file of a block."""
+        path = self._paths.get(number)
+        if path is None:
+            if len(self._paths) >= _MOST_PATHS:
+                self._paths.clear()
+            tag = self._info.tag
+            path = cache.path_of(block_name(self.url, self.size, tag, cache.block_bytes, number))
+            self._paths[number] = path
+        return path
 
 
-def _result(future: Future[_Block | None], options: RemoteOptions) -> _Block | None:
+def _result(future: Future[Block | None], options: RemoteOptions) -> Block | None:
     """Wait for a block that another thread fetches; None if it fails or takes too long."""
     try:
         return future.result(timeout=options.timeout_s)
@@ -124,105 +195,23 @@ def _result(future: Future[_Block | None], options: RemoteOptions) -> _Block | N
         return None
 
 
-class _TruncatedError(Exception):
-    """The file of a block was truncated while it was open."""
+def _copies(parts: list[bytes]) -> tuple[list[Run], Indices]:
+    """Return a run for each part."""
+    return [(at, at + 1, part) for at, part in enumerate(parts)], np.zeros(len(parts), np.int64)
 
 
-class _Block:
-    """The content of a block: in memory, or in an open file."""
-
-    def __init__(self, data: bytes | None = None, fd: int = -1) -> None:
-        self._data = data
-        self._fd = fd
-
-    def read(self, offset: int, length: int) -> bytes:
-        if self._data is not None:
-            return self._data[offset : offset + length]
-        data = os.pread(self._fd, length, offset)
-        if len(data) != length:
-            raise _TruncatedError
-        return data
-
-    def __del__(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-
-
-def _cut(blocks: dict[int, _Block], size: int, start: int, stop: int) -> bytes:
+def _cut(blocks: dict[int, Block], size: int, start: int, stop: int, now: float) -> bytes:
     """Return bytes `start` to `stop - 1` of an object, from its blocks."""
     number, offset = divmod(start, size)
     if stop - start <= size - offset:
-        return blocks[number].read(offset, stop - start) if start < stop else b""
+        return blocks[number].memory(now)[offset : offset + stop - start] if start < stop else b""
     pieces = []
     while start < stop:
         number, offset = divmod(start, size)
-        pieces.append(blocks[number].read(offset, min(stop - start, size - offset)))
-        start += len(pieces[-1])
+        length = min(stop - start, size - offset)
+        pieces.append(blocks[number].memory(now)[offset : offset + length])
+        start += length
     return b"".join(pieces)
-
-
-class _OpenBlocks:
-    """The blocks that this process has open, and those that a thread is fetching."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._blocks: OrderedDict[tuple[str, str], _Block] = OrderedDict()
-        self._fetching: dict[tuple[str, str], Future[_Block | None]] = {}
-
-    def get(self, cache: Cache, name: str) -> _Block | None:
-        """Return a block if it is in the cache."""
-        key = (cache.directory, name)
-        with self._lock:
-            if key in self._blocks:
-                self._blocks.move_to_end(key)
-                return self._blocks[key]
-        fd = cache.open_block(name)
-        if fd is None:
-            return None
-        block = _Block(fd=fd)
-        with self._lock:
-            self._blocks[key] = block
-            while len(self._blocks) > _MOST_OPEN:
-                self._blocks.popitem(last=False)
-        return block
-
-    def close(self, cache: Cache, name: str) -> None:
-        """Forget an open block."""
-        with self._lock:
-            self._blocks.pop((cache.directory, name), None)
-
-    def claim(
-        self, cache: Cache, name: str, number: int, mine: list[int]
-    ) -> Future[_Block | None] | None:
-        """Return the future of a block that another thread fetches; None if this one has to.
-
-        In that case, `number` is added to `mine`, also if this thread is interrupted after that.
-        """
-        key = (cache.directory, name)
-        with self._lock:
-            if key in self._fetching:
-                return self._fetching[key]
-            mine.append(number)
-            self._fetching[key] = Future()
-            return None
-
-    def fulfil(self, cache: Cache, name: str, block: _Block | None) -> None:
-        """Give a claimed block to the threads that wait for it; None if it was not read."""
-        with self._lock:
-            future = self._fetching.pop((cache.directory, name), None)
-        if future is not None:
-            future.set_result(block)
-
-
-_of_process: tuple[int, _OpenBlocks] | None = None
-
-
-def _open_blocks() -> _OpenBlocks:
-    """Return the open blocks of this process. A forked child has its own."""
-    global _of_process
-    if _of_process is None or _of_process[0] != os.getpid():
-        _of_process = (os.getpid(), _OpenBlocks())
-    return _of_process[1]
 
 
 _away_until: dict[str, float] = {}
@@ -276,15 +265,15 @@ def list_under(url: str) -> list[str]:
     """Return the keys of all objects under a folder; from the cache if the store is down."""
     cache = options_for(url).cache
     if cache is None:
-        return _remote.list_objects(url)
+        return _listing.list_objects(url)
     folder = f"{url.rstrip('/')}/"
     known = cache.recall(folder)
     if known is not None and "keys" in known:
-        found = _unless_away(url, _remote.list_objects)
+        found = _unless_away(url, _listing.list_objects)
         if found is None:
             return list(known["keys"])
     else:
-        found = _remote.list_objects(url)
+        found = _listing.list_objects(url)
     cache.remember(folder, {"keys": found})
     return found
 

@@ -20,8 +20,9 @@ from wholegrain.sources._errors import DataFileError, UnreadableFileError
 from wholegrain.sources._files import LocalFile, RemoteFile
 from wholegrain.sources._frames import Frame, Inflation, LargeFrame, compression_of, inflated
 from wholegrain.sources._identity import Identity, changed
-from wholegrain.sources._index import Arrays, Index, Progress
+from wholegrain.sources._index import Arrays, Index
 from wholegrain.sources._mapping import MappedFile, shrunk
+from wholegrain.sources._progress import Progress
 
 _BLOCK_BYTES = 1 << 22
 _HEAD_BYTES = 8

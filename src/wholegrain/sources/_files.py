@@ -7,8 +7,9 @@ import stat
 from collections.abc import Sequence
 from typing import Protocol
 
+from wholegrain._core.types import Indices
 from wholegrain.sources import _remote
-from wholegrain.sources._cached import RemoteObject
+from wholegrain.sources._cached import RemoteObject, Run
 from wholegrain.sources._errors import UnreadableFileError, unreadable
 
 
@@ -128,6 +129,10 @@ class RemoteFile:
         pairs = zip(starts, lengths, strict=True)
         stops = [min(start + length, self.size) for start, length in pairs]
         return self._object.read_ranges(starts, stops)
+
+    def runs(self, starts: Indices, stops: Indices) -> tuple[list[Run], Indices]:
+        """Return memory that contains parts, as `RemoteObject.runs` does."""
+        return self._object.runs(starts, stops)
 
     def close(self) -> None:
         """Do nothing: connections belong to the store."""

@@ -19,7 +19,7 @@ H = TypeVar("H")
 _left_to_the_parent: list[dict[int, Any]] = []
 
 
-def _most_open_files() -> int:
+def most_open_files() -> int:
     """Return how many files all sources may keep open: most of what the system allows."""
     try:
         import resource
@@ -42,7 +42,7 @@ class _Budget:
 
     def add(self, handles: Handles[Any], number: int, files: int) -> None:
         """Count an open file, and drop others if there are too many."""
-        most = _most_open_files()
+        most = most_open_files()
         with self.lock:
             self._count += files
             self._opened.append((weakref.ref(handles), number))

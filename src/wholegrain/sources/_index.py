@@ -11,7 +11,6 @@ import json
 import mmap
 import os
 import struct
-import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -26,6 +25,7 @@ from wholegrain.sources._cache_folder import cache_folder, digest, locked, write
 from wholegrain.sources._errors import CorruptFileError, DataFileError
 from wholegrain.sources._files import LocalFile, RemoteFile, open_file, read_all
 from wholegrain.sources._identity import Identity
+from wholegrain.sources._progress import Progress
 
 SUFFIX = ".wgindex"
 _HEAD = struct.Struct("<8sIIQ")  # magic, length and checksum of the header, length of the file
@@ -34,8 +34,6 @@ _ALIGNMENT = 64
 _LONGEST_HEADER = 1 << 26
 # A smaller side-car is read: mapping it would need a file descriptor.
 _MAPPED_BYTES = 1 << 20
-_LONG_S = 1.0
-_REPORT_EVERY_S = 5.0
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -58,23 +56,6 @@ class Index:
         self.arrays = arrays
         self.place = place
         self.is_mapped = False  # Then it has a file descriptor.
-
-
-class Progress:
-    """Reports how far the indexing of a file is, if it takes more than a second."""
-
-    def __init__(self, path: str, size: int, verb: str = "Indexing") -> None:
-        self._text = f"{verb} {path!r}, which is done once"
-        self._size = max(size, 1)
-        self._next = time.monotonic() + _LONG_S
-
-    def at(self, position: int) -> None:
-        """Report a position in the file."""
-        now = time.monotonic()
-        if now >= self._next:
-            self._next = now + _REPORT_EVERY_S
-            share = min(position, self._size) / self._size
-            logger().warning("%s: %.0f %% of %.1f MB.", self._text, 100 * share, self._size / 1e6)
 
 
 Build = Callable[[LocalFile | RemoteFile, Progress], tuple[dict[str, Any], Arrays]]

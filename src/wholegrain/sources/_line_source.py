@@ -4,7 +4,6 @@ import functools
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from wholegrain._core.interruption import is_interruption, suppress_errors
@@ -15,13 +14,13 @@ from wholegrain.sources._errors import CorruptFileError, DataFileError, check_me
 from wholegrain.sources._files import LocalFile, RemoteFile, open_file
 from wholegrain.sources._handles import Handles
 from wholegrain.sources._identity import Identity, changed
-from wholegrain.sources._index import Arrays, Index, Progress
+from wholegrain.sources._index import Arrays, Index
 from wholegrain.sources._line_scan import Rows
+from wholegrain.sources._progress import Progress, open_all
 from wholegrain.sources._sharded import ShardedDataSource
 
 T = TypeVar("T")
 
-_MOST_THREADS = 16
 _NEWLINE = 10
 
 
@@ -46,8 +45,7 @@ class IndexedDataSource(ShardedDataSource[T]):
     def __init__(self, paths: _paths.Paths) -> None:
         self._files = _paths.expand_all(paths, of=type(self).__name__)
         self._prepare()
-        with ThreadPoolExecutor(min(_MOST_THREADS, len(self._files))) as pool:
-            found = list(pool.map(self._describe, self._files))
+        found = open_all(self._describe, self._files)
         self._identities = [each.identity for each in found]
         self._places = [each.place for each in found]
         self._unsaved = {n: each.unsaved for n, each in enumerate(found) if each.unsaved}

@@ -20,6 +20,7 @@ from typing import Any
 
 from wholegrain._core.install import install_command
 from wholegrain._core.interruption import is_interruption
+from wholegrain._core.log import logger
 from wholegrain.sources._errors import (
     CorruptFileError,
     DataFileError,
@@ -27,6 +28,7 @@ from wholegrain.sources._errors import (
     missing_file,
     unreadable,
 )
+from wholegrain.sources._progress import Pace
 from wholegrain.sources._ranges import Ranges
 from wholegrain.sources._requests import UnansweredError, answer, requests
 from wholegrain.sources.remote_options import RemoteOptions, options_for
@@ -43,6 +45,12 @@ def is_remote(path: str) -> bool:
     """Return whether `path` is the address of an object in a store."""
     match = _URL.match(path)
     return match is not None and match["scheme"].lower() != "file"
+
+
+def is_same_everywhere(url: str) -> bool:
+    """Return whether all processes find the same objects there, unlike at `memory://`."""
+    match = _URL.match(url)
+    return match is not None and match["scheme"].lower() in _OBSTORE_SCHEMES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +95,7 @@ class _Obstore(Store):
 
     def __init__(self, url: str, options: RemoteOptions) -> None:
         self._library: Any = importlib.import_module("obstore")
+        self._url = url
         config = dict(options.config)
         if options.endpoint is not None:
             config["endpoint"] = options.endpoint
@@ -125,8 +134,13 @@ class _Obstore(Store):
         return meta["e_tag"] or str(meta["last_modified"] or "")
 
     def list(self, prefix: str) -> list[str]:
-        listing = self._library.list(self._store, prefix=prefix or None)
-        return [str(entry["path"]) for page in listing for entry in page]
+        pace = Pace()
+        found: list[str] = []
+        for page in self._library.list(self._store, prefix=prefix or None):
+            found += [str(entry["path"]) for entry in page]
+            if pace.is_due():
+                logger().warning("Listing %s/%s: %d objects so far.", self._url, prefix, len(found))
+        return found
 
 
 class _Fsspec(Store):

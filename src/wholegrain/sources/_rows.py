@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
@@ -12,13 +11,12 @@ from wholegrain.sources import _paths
 from wholegrain.sources._cache import BoundedCache
 from wholegrain.sources._errors import CorruptFileError, explaining
 from wholegrain.sources._handles import Handles
+from wholegrain.sources._progress import open_all
 from wholegrain.sources._sharded import ShardedDataSource
 
 if TYPE_CHECKING:
     from wholegrain.sources._arrow import Form
     from wholegrain.sources._arrow_columns import Columns
-
-_MOST_THREADS = 16
 
 
 class PieceReader(Protocol):
@@ -73,8 +71,7 @@ class RowsDataSource(ShardedDataSource[dict[str, Any]]):
         from wholegrain.sources._arrow import check_same_columns, common_forms
 
         self._files = _paths.expand_all(paths, of=type(self).__name__)
-        with ThreadPoolExecutor(min(_MOST_THREADS, len(self._files))) as pool:
-            readers = list(pool.map(self._open, range(len(self._files))))
+        readers = open_all(self._open, range(len(self._files)))
         check_same_columns(readers)
         self._forms = common_forms(readers)
         self._piece_ends = [np.cumsum(reader.piece_rows, dtype=np.int64) for reader in readers]

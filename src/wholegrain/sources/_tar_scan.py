@@ -11,6 +11,7 @@ BLOCK = 512
 _END = bytes(BLOCK)
 _NOTHING: dict[str, str] = {}
 _ADLER_PRIME = 65521
+_AFTER_DIGITS = b"\0 "
 _LONG_NAME, _LONG_LINK, _PAX, _GLOBAL_PAX = b"L", b"K", b"x", b"g"
 _FOLDER = b"5"
 _LINKS = {b"1": "a hard link", b"2": "a symbolic link"}
@@ -101,7 +102,14 @@ def members(
 def _checked(path: str, head: bytes, at: int) -> int:
     """Return the size in a header after a check of its checksum."""
     field = head[148:156]
-    stated = _number(field)
+    try:
+        # As most programs write them: digits, and then a zero or a space.
+        stated, size = int(field[:6], 8), int(head[124:135], 8)
+        is_usual = field[6] in _AFTER_DIGITS and head[135] in _AFTER_DIGITS
+    except ValueError:
+        is_usual = False
+    if not is_usual:
+        stated, size = _number(field), _number(head[124:136])
     # The lower half of adler32 is one more than the sum of the bytes, and much quicker than `sum`.
     # The checksum itself counts as eight spaces.
     total = (zlib.adler32(head) & 0xFFFF) - 1 - sum(field) + 8 * 32
@@ -110,7 +118,6 @@ def _checked(path: str, head: bytes, at: int) -> int:
         counted = head[:148] + b" " * 8 + head[156:]
         if stated != sum(counted) - 256 * sum(byte > 127 for byte in counted):
             raise _corrupt(path, at, "the checksum of a header is wrong")
-    size = _number(head[124:136])
     if size is None or size < 0:
         raise _corrupt(path, at, "the size of a member is not a number")
     return size
@@ -220,16 +227,25 @@ def key_and_field(name: str) -> tuple[str | None, str]:
     return match[1], match[2].lower()
 
 
-def samples(path: str, found: Iterator[Member]) -> Iterator[Sample]:
+def samples(
+    path: str, found: Iterator[Member], visit: Callable[[Member, str], None] | None = None
+) -> Iterator[Sample]:
     """Group consecutive members by key, as WebDataset does.
 
     Files without an extension and files whose names start with `__name__` are skipped.
+
+    Args:
+        path: The tar file, for errors.
+        found: Its members.
+        visit: Called with each member of a sample and its field, before the next is read.
     """
     sample: Sample | None = None
     for member in found:
         key, field = key_and_field(member.name)
         if key is None:
             continue
+        if visit is not None:
+            visit(member, field)
         if sample is None or sample.key != key:
             if sample is not None:
                 yield sample

@@ -7,7 +7,6 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, NoReturn, Protocol, Self, runtime_checkable
 
@@ -23,13 +22,13 @@ from wholegrain.sources._handles import Handles
 from wholegrain.sources._identity import changed
 from wholegrain.sources._mapping import shrunk
 from wholegrain.sources._optional import require
+from wholegrain.sources._progress import open_all
 from wholegrain.sources._sharded import ShardedDataSource
 from wholegrain.sources.remote_options import has_options
 
 _logger = logging.getLogger(__name__)
 _RANGE = re.compile(r"(?P<path>.*)\[(?P<start>\d+):(?P<stop>\d+)\]", re.DOTALL)
 _FORMAT = "an ArrayRecord file"
-_MOST_THREADS = 64
 # The minimum size of a read: small for a disk, larger for a network.
 _BUFFER_BYTES = 4096
 _REMOTE_BUFFER_BYTES = 32768
@@ -142,8 +141,7 @@ class ArrayRecordDataSource(ShardedDataSource[bytes]):
         """Return the number of records in each part, from the files if it is unknown."""
         whole = [part.path for part in self._parts if part.stop is None]
         if len(whole) > 1:
-            with ThreadPoolExecutor(min(_MOST_THREADS, len(whole))) as pool:
-                counted = dict(zip(whole, pool.map(self._count_file, whole), strict=True))
+            counted = dict(zip(whole, open_all(self._count_file, whole, threads=64), strict=True))
         else:
             counted = {path: self._count_file(path) for path in whole}
         return [

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from wholegrain._core.interruption import is_interruption, suppress_errors
@@ -13,9 +12,8 @@ from wholegrain.sources._files import check_file
 from wholegrain.sources._handles import Handles
 from wholegrain.sources._mapping import shrunk
 from wholegrain.sources._optional import require
+from wholegrain.sources._progress import open_all
 from wholegrain.sources._sharded import ShardedDataSource
-
-_MOST_THREADS = 16
 
 
 class BagzDataSource(ShardedDataSource[bytes]):
@@ -34,8 +32,7 @@ class BagzDataSource(ShardedDataSource[bytes]):
         self._library = _library()
         self._files = _paths.expand_all(paths, of=type(self).__name__)
         self._readers: Handles[_Reader] = Handles(self._open, _close)
-        with ThreadPoolExecutor(min(_MOST_THREADS, len(self._files))) as pool:
-            self._set_counts(list(pool.map(self._count, range(len(self._files)))))
+        self._set_counts(open_all(self._count, range(len(self._files))))
 
     @property
     def paths(self) -> list[str]:

@@ -40,8 +40,8 @@ _FOOT = struct.Struct("<II")  # a checksum of name and content, and a number tha
 _MAGIC = 0x57474243
 # When the cache is full, this share of it is made free, so that not every write has to.
 _FREED_AT_ONCE = 0.1
-# How often the time of the last use is written.
-_USE_S = 60.0
+USE_S = 60.0
+"""How often the time of the last use is written."""
 
 _verified: set[tuple[int, int, int]] = set()
 """The blocks that this process has verified: part of the name, the inode and the size."""
@@ -139,7 +139,7 @@ class Cache:
             identity = (int(name[:16], 16), found.st_ino, found.st_size)
             if identity in _verified or _is_valid(fd, name):
                 _verified.add(identity)
-                if time.time() - found.st_mtime > _USE_S:
+                if time.time() - found.st_mtime > USE_S:
                     os.utime(path)  # The time of the last use decides what is deleted first.
                 return fd
         except OSError:

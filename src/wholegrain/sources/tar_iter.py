@@ -12,7 +12,7 @@ from wholegrain.sources._errors import DataFileError
 from wholegrain.sources._row_parsers import checked_fields
 from wholegrain.sources._stream import ContentStream
 from wholegrain.sources._stream_iter import START, FilesIterDataset, Position, RecordReader
-from wholegrain.sources._tar_scan import Member, key_and_field, members, padded, samples
+from wholegrain.sources._tar_scan import Member, members, padded, samples
 from wholegrain.sources.tar import KEY, URL, missing_field, sample_text
 
 # How much is read ahead.
@@ -77,30 +77,28 @@ class TarReader(RecordReader):
 
     def _read_samples(self, position: Position) -> Iterator[tuple[dict[str, Any], Position]]:
         """Yield samples with the positions after them."""
-        path, read = self._stream.path, self._stream.read
+        path, read, fields = self._stream.path, self._stream.read, self._fields
         contents: dict[int, bytes] = {}
         latest: Member | None = None
 
-        def with_contents() -> Iterator[Member]:
+        def visit(member: Member, field: str) -> None:
             nonlocal latest
-            for member in members(path, read, position.offset, self._stream.content_size):
-                key, field = key_and_field(member.name)
-                # The content of a compressed file cannot be read later.
-                if key is not None and (self._fields is None or field in self._fields):
-                    contents[member.start] = read(member.start, member.size)
-                latest = member
-                yield member
+            latest = member
+            # The content of a compressed file cannot be read later.
+            if fields is None or field in fields:
+                contents[member.start] = read(member.start, member.size)
 
         count = position.line
-        for key, found in samples(path, with_contents()):
+        found_members = members(path, read, position.offset, self._stream.content_size)
+        for key, found in samples(path, found_members, visit):
             assert latest is not None
             end = latest.header
             if next(reversed(found.values())) is latest:  # It is the last sample.
                 end = latest.start + padded(latest.size)
             sample: dict[str, Any] = {KEY: key, URL: path}
-            for name in found if self._fields is None else self._fields:
+            for name in found if fields is None else fields:
                 sample[name] = contents.pop(found[name].start) if name in found else None
-            missing = [name for name in self._fields or () if sample[name] is None]
+            missing = [name for name in fields or () if sample[name] is None]
             if missing:
                 sample = {KEY: key, URL: path, _MISSING: missing_field(sample, missing[0], found)}
             count += 1

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from wholegrain.sources._errors import CorruptFileError
 from wholegrain.sources._files import LocalFile, RemoteFile, open_file
 from wholegrain.sources._handles import Handles
 from wholegrain.sources._mapping import MappedFile, shrunk
+from wholegrain.sources._progress import open_all
 from wholegrain.sources._sharded import ShardedDataSource
 from wholegrain.sources._tfrecord_reader import (
     FOOT_BYTES,
@@ -26,7 +26,6 @@ from wholegrain.sources._tfrecord_reader import (
     cut_off,
 )
 
-_MOST_THREADS = 16
 _BLOCK_BYTES = 1 << 22
 
 
@@ -53,8 +52,7 @@ class TFRecordDataSource(ShardedDataSource[bytes]):
         self._files = _paths.expand_all(paths, of=type(self).__name__)
         self._check_payload = check_payload
         self._prepare()
-        with ThreadPoolExecutor(min(_MOST_THREADS, len(self._files))) as pool:
-            self._indexes = list(pool.map(_index_of, self._files))
+        self._indexes = open_all(_index_of, self._files)
         self._set_counts([len(index.starts) for index in self._indexes])
 
     def _prepare(self) -> None:
@@ -117,15 +115,7 @@ class _MappedRecords:
     def read(self, starts: Indices, lengths: Indices, check: bool) -> tuple[list[bytes], int]:
         """Return payloads, and the number of the first bad one; -1 if there is none."""
         self._file.check()
-        data: Any = self._file.memory
-        if tfrecord_lib is not None:
-            return tfrecord_lib.take_records(data, starts, lengths, check)
-        pairs = zip(starts.tolist(), lengths.tolist(), strict=True)
-        payloads = [data[start : start + length] for start, length in pairs]
-        if not check:
-            return payloads, -1
-        stops = (starts + lengths).tolist()
-        return payloads, _first_bad(payloads, [data[stop : stop + FOOT_BYTES] for stop in stops])
+        return _take(self._file.memory, starts, lengths, check)
 
 
 class _RemoteRecords:
@@ -136,13 +126,29 @@ class _RemoteRecords:
 
     def read(self, starts: Indices, lengths: Indices, check: bool) -> tuple[list[bytes], int]:
         """Return payloads, and the number of the first bad one; -1 if there is none."""
-        wanted = (lengths + FOOT_BYTES).tolist()
-        parts = self._file.read_ranges(starts.tolist(), wanted)
-        for part, start, length in zip(parts, starts.tolist(), wanted, strict=True):
-            if len(part) < length:
-                raise shrunk(self._file.path, start + length, start + len(part))
-        payloads = [part[:-FOOT_BYTES] for part in parts]
-        return payloads, _first_bad(payloads, [p[-FOOT_BYTES:] for p in parts]) if check else -1
+        stops = starts + lengths + FOOT_BYTES
+        if len(stops) and stops[-1] > self._file.size:
+            raise shrunk(self._file.path, int(stops[-1]), self._file.size)
+        payloads: list[bytes] = []
+        runs, offsets = self._file.runs(starts, stops)
+        for begin, end, memory in runs:
+            found, bad = _take(memory, offsets[begin:end], lengths[begin:end], check)
+            if bad >= 0:
+                return payloads + found, begin + bad
+            payloads += found
+        return payloads, -1
+
+
+def _take(data: Any, starts: Indices, lengths: Indices, check: bool) -> tuple[list[bytes], int]:
+    """Return payloads in memory, and the number of the first bad one; -1 if there is none."""
+    if tfrecord_lib is not None:
+        return tfrecord_lib.take_records(data, starts, lengths, check)
+    pairs = zip(starts.tolist(), lengths.tolist(), strict=True)
+    payloads = [data[start : start + length] for start, length in pairs]
+    if not check:
+        return payloads, -1
+    stops = (starts + lengths).tolist()
+    return payloads, _first_bad(payloads, [data[stop : stop + FOOT_BYTES] for stop in stops])
 
 
 def _first_bad(payloads: list[bytes], feet: list[bytes]) -> int:
