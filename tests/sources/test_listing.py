@@ -21,12 +21,12 @@ from wholegrain.sources._paths import expand
 set_remote_options(RemoteOptions(endpoint=sys.argv[1]))
 print("ready", flush=True)
 sys.stdin.readline()
-print(*expand("s3://data/listed/*"), flush=True)
+print(*expand("s3://data/together/*"), flush=True)
 """
 
 
 def test_processes_that_list_together_ask_the_store_once(bucket: Any, proxy: FaultyProxy) -> None:
-    urls = [upload(bucket, f"listed/{number}", b"x") for number in range(3)]
+    urls = [upload(bucket, f"together/{number}", b"x") for number in range(3)]
     proxy.latency_s = 2.0  # so that all of them ask before the first has an answer
     programs = [
         subprocess.Popen(
@@ -52,8 +52,8 @@ def test_processes_that_list_together_ask_the_store_once(bucket: Any, proxy: Fau
     assert found == [urls] * 3
     assert proxy.counts["list"] == 1
     use(proxy, timeout_s=10.0)
-    urls.append(upload(bucket, "listed/3", b"x"))
-    assert expand("s3://data/listed/*") == urls  # An earlier list is not used.
+    urls.append(upload(bucket, "together/3", b"x"))
+    assert expand("s3://data/together/*") == urls  # An earlier list is not used.
 
 
 def test_a_long_listing_and_opening_many_files_are_reported(

@@ -102,6 +102,8 @@ def members(
 def _checked(path: str, head: bytes, at: int) -> int:
     """Return the size in a header after a check of its checksum."""
     field = head[148:156]
+    stated: int | None
+    size: int | None
     try:
         # As most programs write them: digits, and then a zero or a space.
         stated, size = int(field[:6], 8), int(head[124:135], 8)
