@@ -6,13 +6,105 @@ import dataclasses
 import hashlib
 import pickle
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from wholegrain._core import tree
+
 EMPTY = hashlib.sha256().hexdigest()
 """The running digest before the first element."""
+
+_ALL = 1 << 256
+
+
+class InOrder:
+    """The running digest of a pipeline: that of its elements, one after the other."""
+
+    def start(self) -> Any:
+        """Return the running digest before the first element."""
+        return EMPTY
+
+    def after(self, running: Any, element: Any) -> Any:
+        """Return the running digest after one more element."""
+        return after(running, element_digest(element))
+
+    def total(self, running: Any) -> str:
+        """Return the digest of all elements so far."""
+        return str(running)
+
+    def is_running(self, given: Any) -> bool:
+        """Return whether something is a running digest."""
+        return _is_digest(given)
+
+
+class ByLane(InOrder):
+    """The running digest of each lane of a host.
+
+    The digest of a host is a sum over its lanes. So those of all hosts can be added, and the result
+    does not depend on how the lanes were distributed.
+
+    Args:
+        lanes: The lanes of the host.
+        rows: How many rows of a batch belong to each lane.
+    """
+
+    def __init__(self, lanes: range, rows: int) -> None:
+        self._lanes = lanes
+        self._rows = rows
+
+    def start(self) -> Any:
+        return {str(lane): EMPTY for lane in self._lanes}
+
+    def after(self, running: Any, element: Any) -> Any:
+        size = self._rows
+        found = {}
+        for at, lane in enumerate(map(str, self._lanes)):
+            rows = slice(at * size, (at + 1) * size)
+            part = tree.map_leaves(lambda leaf, rows=rows: _rows_of(leaf, rows), element)
+            found[lane] = after(running[lane], element_digest(part))
+        return found
+
+    def total(self, running: Any) -> str:
+        named = (f"lane {lane} {digest}".encode() for lane, digest in running.items())
+        return merge_digests(hashlib.sha256(one).hexdigest() for one in named)
+
+    def is_running(self, given: Any) -> bool:
+        return isinstance(given, Mapping) and all(
+            _is_digest(given.get(str(lane))) for lane in self._lanes
+        )
+
+
+def _rows_of(leaf: Any, rows: slice) -> Any:
+    part = leaf[rows]
+    # The width of texts in an array is that of the longest text of the host.
+    return part.tolist() if part.dtype.kind in "US" else part
+
+
+def merge_digests(digests: Iterable[str]) -> str:
+    """Return the digest of a job from those of its hosts, in any order.
+
+    It is the one that a single host with all lanes has after the same step.
+
+    Args:
+        digests: What `digest()` returned on each host, for `ElasticIterator`s with `lanes`.
+
+    Example:
+        >>> merge_digests([it.digest() for it in iterators])
+    """
+    total = 0
+    for digest in digests:
+        if not _is_digest(digest):
+            raise ValueError(f"`merge_digests` takes what `digest()` returned, but got {digest!r}.")
+        total += int(digest, 16)
+    return f"{total % _ALL:064x}"
+
+
+def _is_digest(given: Any) -> bool:
+    if not isinstance(given, str) or len(given) != len(EMPTY):
+        return False
+    return all(letter in "0123456789abcdef" for letter in given)
 
 
 def element_digest(element: Any) -> str:
