@@ -13,8 +13,10 @@ from wholegrain._core.types import State
 from wholegrain._core.whole_number import whole_number
 from wholegrain._graph import run as runs
 from wholegrain._graph.course import Course
+from wholegrain._graph.dataset import upstream
 from wholegrain._graph.error_rules import rules_of
 from wholegrain._graph.iterator import DatasetIterator
+from wholegrain._graph.journals import has_journal, with_journals
 from wholegrain._graph.steps import steps_of
 from wholegrain._graph.tolerance import Collector
 from wholegrain._graph.tracing import Tracer, UnknownPositionError
@@ -62,7 +64,7 @@ def traced_element(run: Any, step: int | None) -> Traced | None:
                 f"{unknown} cannot number its elements in the middle of a run, and nobody knows how"
                 " many came before. Set `it.step` to the step of the restored position."
             ) from None
-        element = _element_at(traced, Place(None, step), worker)
+        element = _element_at(traced, Place(_beginning(run), step), worker)
     except StopIteration:
         raise IndexError(f"There is no step {step}: the pipeline ends before it.") from None
     return element
@@ -87,8 +89,14 @@ def place_of_last(run: Any) -> Place:
         if not step:
             raise nothing_yet()
         return place_of_step(run, step - 1)
-    known = anchor if course.taken <= anchor.taken < got else course
+    is_near = course.taken <= anchor.taken < got and _saves_all(run.opened_from)
+    known = anchor if is_near else course
     return Place(known.state, got - 1 - known.taken)
+
+
+def _saves_all(dataset: Any) -> bool:
+    """Return whether elements that stages hold are part of states."""
+    return not any(getattr(stage, "loses_held", False) for stage in upstream(dataset))
 
 
 def nothing_yet() -> ValueError:
@@ -124,7 +132,7 @@ def place_before(run: Any, step: int) -> Place:
         near, state = steps.state_near(step)
         return Place(state, step - near, is_exact=near == step, counts_failed=True)
     course, (anchor, _) = run.course, run.recent
-    known = [Place(None, step)]
+    known = [Place(_beginning(run), step)]
     if getattr(run.opened_from, "steps_before", 0):
         known = []  # Step 0 is in the middle of a pipeline without end.
     if is_steered(course.state):
@@ -133,9 +141,10 @@ def place_before(run: Any, step: int) -> Place:
     elif (first := _first_step(run)) is not None:
         known.append(Place(course.state, step - first))
         if counts_failed(run.opened_from):
-            if (near := _told_by(run.opened_from, anchor.state)) is not None:
-                known.append(Place(anchor.state, step - near))
-        else:
+            told = _told_by(run.opened_from, anchor.state)
+            if told is not None:
+                known.append(Place(anchor.state, step - told))
+        elif _saves_all(run.opened_from):
             known.append(Place(anchor.state, step - first - (anchor.taken - course.taken)))
     known = [place for place in known if place.ahead >= 0]
     if not known:
@@ -145,6 +154,15 @@ def place_before(run: Any, step: int) -> Place:
         )
     closest = min(known, key=lambda place: place.ahead)
     return closest._replace(counts_failed=counts_failed(run.opened_from))
+
+
+def _beginning(run: Any) -> State | None:
+    """Return the position of the first element; None if nothing has to be known about it."""
+    state: Any = run.get_state()
+    if not has_journal(state):
+        return None
+    state = state["parent"] if is_steered(state) else state
+    return with_journals(start_of(run.opened_from), state)  # type: ignore[no-any-return]
 
 
 def _first_step(run: Any) -> int | None:

@@ -77,7 +77,8 @@ class SteeredIterator(TransformIterator[T]):
         try:
             element: T = next(self.parent)
         except Exception as error:
-            if self._counts_failed and _is_failed_element(error):
+            failed = can_be_recorded(error) and _is_failed_element(error)
+            if failed and self._counts_failed:
                 self._step += 1
             raise
         if self._digest is None:
@@ -102,7 +103,7 @@ class SteeredIterator(TransformIterator[T]):
                 next(self.parent)
             except Exception as error:
                 # An element that fails may be why its step is left out.
-                if not _is_failed_element(error):
+                if not can_be_recorded(error) or not _is_failed_element(error):
                     raise
                 if not self._counts_failed:
                     continue
@@ -131,7 +132,7 @@ class SteeredIterator(TransformIterator[T]):
 
 
 def _is_failed_element(error: Exception) -> bool:
-    return takes_place(error) and not isinstance(error, StopIteration) and can_be_recorded(error)
+    return takes_place(error) and not isinstance(error, StopIteration)
 
 
 def steered(state: Any, step: int, skipped: Ranges, running: Any) -> State:
@@ -226,7 +227,7 @@ def _read_past(run: Any, count: int, counts_failed: bool) -> None:
         try:
             next(run)
         except Exception as error:
-            if not _is_failed_element(error):
+            if not can_be_recorded(error) or not _is_failed_element(error):
                 raise
             count -= counts_failed
         else:

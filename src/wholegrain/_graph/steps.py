@@ -31,6 +31,8 @@ class Steps:
                 self._rules.append(CountingRule())
             else:
                 self._rules.append(counting.rule_of(dataset))
+                if self._rules[-1].tolerates:
+                    raise UncountableError("elements that fail are left out")
             dataset = dataset.parents[0]
         bottom: Any
         if counting.is_bridge(dataset):
@@ -154,7 +156,7 @@ class _LaneSteps:
         self.total = self._regular if total is None else total
 
     def near(self, count: int) -> int:
-        return min(count, self._regular)
+        return min(count, int(self._regular))
 
     def state_at(self, count: int) -> State:
         steps, at = self._steps, self._before + count

@@ -144,6 +144,14 @@ class ElasticIterator(IterDataset[Any]):
         """
         return self._iterator.digest()
 
+    def set_weights(self, weights: Mapping[str, float] | None, at_step: int | None = None) -> int:
+        """With `lanes`: change the weights of the mixture; see `DatasetIterator.set_weights`.
+
+        They hold until the epoch ends. With several processes, all of them have to give the same
+        `at_step`.
+        """
+        return self._iterator.set_weights(weights, at_step)
+
     def start_prefetch(self) -> None:
         """Start reading ahead before the first element is requested."""
         self._iterator.start_prefetch()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from wholegrain._core.tolerated import FailedRecord
@@ -87,6 +87,15 @@ class ElasticLanesIterator(DatasetIterator[Any]):
     def seek(self, step: int) -> None:
         super().seek(step)
         self._is_over = False
+
+    def set_weights(self, weights: Mapping[str, float] | None, at_step: int | None = None) -> int:
+        if at_step is None and self.shard_options.shard_count > 1:
+            raise ValueError(
+                "Hosts read different elements, so they have to agree from which step on the"
+                " weights hold: give the same `at_step` on every host. It counts the elements of"
+                " the mixture on all hosts."
+            )
+        return self.base_iterator.set_weights(weights, at_step)
 
     @property
     def base_iterator(self) -> Run[Any]:

@@ -155,7 +155,8 @@ class ElasticDatasetIterator(DatasetIterator[Any]):
             first = checked_step(step) * size
         # Only positions count: what other numbers of processes have read before does not matter.
         step, offset = divmod(first, size)
-        with contextlib.closing(Run(self._batches(self._ds, offset))) as run:
+        run: Run[Any] = Run(self._batches(self._ds, offset))
+        with contextlib.closing(run):
             return run.provenance(step)
 
     def seek(self, step: int) -> None:
