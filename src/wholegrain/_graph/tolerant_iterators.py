@@ -48,7 +48,14 @@ class OnErrorIterator(TransformIterator[T]):
     def take(self, count: int) -> list[T]:
         if not self.takes_back:
             return super().take(count)
-        taken: list[T] = self._read(lambda: self.parent.take(count))
+        try:  # As `_read` does, without the cost of two more calls.
+            taken: list[T] = self.parent.take(count)
+        except Exception as error:
+            if not can_be_recorded(error):
+                raise
+            taken = self._read(_raising_first(error, lambda: self.parent.take(count)))
+        else:
+            self._counts.good, self._last = True, None
         if not taken:
             self._check_end()
         return taken
@@ -126,6 +133,18 @@ class OnErrorIterator(TransformIterator[T]):
         go_to_state_of(self.parent, inner)
         self._counts.go_to({} if inner is state else state)
         self._last = None
+
+
+def _raising_first(error: Exception, read: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a function that raises an error when it is first called, and then reads."""
+    errors = [error]
+
+    def read_on() -> Any:
+        if errors:
+            raise errors.pop()
+        return read()
+
+    return read_on
 
 
 class _Read(NamedTuple):
