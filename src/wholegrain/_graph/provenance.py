@@ -158,6 +158,9 @@ def place_before(run: Any, step: int) -> Place:
 
 def _beginning(run: Any) -> State | None:
     """Return the position of the first element; None if nothing has to be known about it."""
+    stages = upstream(run.opened_from)
+    if not any(getattr(stage, "keeps_journal", False) for stage in stages):
+        return None
     state: Any = run.get_state()
     if not has_journal(state):
         return None

@@ -204,6 +204,9 @@ def _as_array(pairs: Sequence[tuple[int, int]]) -> Any:
 class MixedIterDataset(IterNode[T]):
     """Several datasets mixed by weight, in order, until one ends."""
 
+    keeps_journal = True
+    """Whether its states have the changes of its weights."""
+
     def __init__(self, datasets: Any, weights: Any, options: MixOptions = _PLAIN) -> None:
         components = components_of(datasets, weights, options)
         super().__init__(components.datasets)
