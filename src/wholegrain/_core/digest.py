@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from wholegrain._core import tree
+from wholegrain._core.types import NDArray
 
 EMPTY = hashlib.sha256().hexdigest()
 """The running digest before the first element."""
@@ -58,12 +58,19 @@ class ByLane(InOrder):
         return {str(lane): EMPTY for lane in self._lanes}
 
     def after(self, running: Any, element: Any) -> Any:
-        size = self._rows
+        structure, leaves = hashlib.sha256(), list[NDArray[Any]]()
+        _flatten(structure, element, leaves)
+        rows = [_rows_of_lanes(leaf, len(self._lanes), self._rows) for leaf in leaves]
         found = {}
         for at, lane in enumerate(map(str, self._lanes)):
-            rows = slice(at * size, (at + 1) * size)
-            part = tree.map_leaves(lambda leaf, rows=rows: _rows_of(leaf, rows), element)
-            found[lane] = after(running[lane], element_digest(part))
+            content = hashlib.sha256(bytes.fromhex(running[lane]) + structure.digest())
+            for header, own in rows:
+                content.update(header)
+                if isinstance(own, list):
+                    _add(content, own[at])
+                else:
+                    content.update(own[at])
+            found[lane] = content.hexdigest()
         return found
 
     def total(self, running: Any) -> str:
@@ -76,10 +83,36 @@ class ByLane(InOrder):
         )
 
 
-def _rows_of(leaf: Any, rows: slice) -> Any:
-    part = leaf[rows]
-    # The width of texts in an array is that of the longest text of the host.
-    return part.tolist() if part.dtype.kind in "US" else part
+def _flatten(structure: Any, value: Any, leaves: list[NDArray[Any]]) -> None:
+    """Collect the arrays of a batch, in an order that does not depend on jax."""
+    match value:
+        case None:
+            structure.update(b"None;")
+        case Mapping():
+            structure.update(f"dict {len(value)};".encode())
+            for key in sorted(value, key=repr):
+                _add(structure, key)
+                _flatten(structure, value[key], leaves)
+        case list() | tuple():
+            kind = "list" if isinstance(value, list) else "tuple"
+            structure.update(f"{kind} {len(value)};".encode())
+            for part in value:
+                _flatten(structure, part, leaves)
+        case _:
+            structure.update(b"leaf;")
+            leaves.append(np.asarray(value))
+
+
+def _rows_of_lanes(leaf: NDArray[Any], lanes: int, rows: int) -> tuple[bytes, Any]:
+    """Return the rows of each lane as bytes or as lists, after a description of them."""
+    if leaf.dtype.hasobject or leaf.dtype.kind in "US":
+        # The width of texts in an array is that of the longest text of the host.
+        return b"list;", [leaf[at * rows : (at + 1) * rows].tolist() for at in range(lanes)]
+    leaf = _little(leaf)
+    header = f"array {leaf.dtype.str} {(rows, *leaf.shape[1:])};".encode()
+    if not leaf.size or not leaf.itemsize:
+        return header, [b""] * lanes
+    return header, np.ascontiguousarray(leaf).reshape(lanes, -1).view(np.uint8)
 
 
 def merge_digests(digests: Iterable[str]) -> str:
@@ -163,8 +196,7 @@ def _add_array(content: Any, array: Any) -> None:
         for part in array.reshape(-1).tolist():
             _add(content, part)
         return
-    if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and not _IS_LITTLE):
-        array = array.astype(array.dtype.newbyteorder("<"))
+    array = _little(array)
     content.update(f"array {array.dtype.str} {array.shape};".encode())
     array = np.ascontiguousarray(array)
     # A view of bytes, because dates and texts have no buffer of their own.
@@ -172,6 +204,12 @@ def _add_array(content: Any, array: Any) -> None:
 
 
 _IS_LITTLE = np.little_endian
+
+
+def _little(array: Any) -> Any:
+    if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and not _IS_LITTLE):
+        return array.astype(array.dtype.newbyteorder("<"))
+    return array
 
 
 def _add_other(content: Any, value: Any) -> None:
