@@ -399,6 +399,34 @@ def test_weights_cannot_change_in_the_past() -> None:
     assert [*taken, next(it)] == list(itertools.islice(wg.IterDataset.mix(_parts()), 6))
 
 
+def test_origins_and_steps_from_before_a_change_are_those_of_the_run() -> None:
+    ds = wg.IterDataset.mix(_parts()).filter(lambda x: x % 5).batch(2)
+    it = iter(ds)
+    batches = []
+    for step in range(12):
+        if step in (3, 7):
+            it.set_weights({"a": 0, "b": step, "c": 1})
+            assert it.step == step
+        batches.append(next(it).tolist())
+    again = iter(ds)
+    again.set_state(it.get_state())
+    again.step = 12
+    for run in (it, again):
+        for step, batch in enumerate(batches):
+            assert [one.index for one in run.provenance(step)] == [x % 1000 for x in batch]
+    it.seek(5)
+    assert [next(it).tolist() for _ in range(7)] == batches[5:]
+
+
+def test_the_order_of_a_mapping_does_not_change_a_steered_mixture() -> None:
+    weights = schedule.steps({0: {"a": 1, "b": 1, "c": 1}, 9: {"a": 2, "b": 1, "c": 2}})
+    parts, turned = _parts(20), dict(reversed(_parts(20).items()))
+    for mix in (wg.IterDataset.mix, wg.MapDataset.mix):
+        options: Any
+        for options in ({"stop": "all"}, {"weights": weights}, {"seed_by": "name"}):
+            assert list(mix(parts, **options)) == list(mix(turned, **options))
+
+
 @pytest.mark.parametrize(
     ("make", "weights", "says"),
     [
@@ -525,12 +553,57 @@ def test_a_schedule_in_workers_counts_the_elements_of_all_workers() -> None:
         assert "a" not in _names(found[20:])
         assert it.mixture().step == 40
         assert it.mixture()["a"].elements == 20
-        with pytest.raises(ValueError, match=r"inside mp_prefetch.*Mix after that stage"):
-            it.set_weights({"a": 1, "b": 1, "c": 1})
         it.set_state(state)
         assert [next(it) for _ in range(20)] == found[20:]
     lanes = ds.mp_prefetch(wg.MultiprocessingOptions(num_workers=0, lanes=2))
     assert list(itertools.islice(lanes, 40)) == found
+
+
+@pytest.mark.parametrize("downstream", ["nothing", "window shuffle"])
+def test_weights_change_in_workers_and_lanes_as_they_do_in_one_process(downstream: str) -> None:
+    ds = _DOWNSTREAM[downstream](wg.IterDataset.mix(_parts()))
+    found = []
+    for workers, lanes in ((0, 2), (2, None), (2, 2)):
+        options = wg.MultiprocessingOptions(num_workers=workers, lanes=lanes)
+        with iter(ds.mp_prefetch(options)) as it:
+            elements = [next(it) for _ in range(15)]
+            step = it.set_weights({"a": 0, "b": 1, "c": 0})
+            assert it.step == 15
+            elements += [next(it) for _ in range(25)]
+            state = json.loads(json.dumps(it.get_state()))
+            rest = [next(it) for _ in range(9)]
+            assert [one.index for one in it.provenance(20)] == [elements[20] % 1000]
+            it.set_state(state)
+            assert [next(it) for _ in range(9)] == rest
+            found.append((step, elements, rest))
+    assert found[0] == found[1] == found[2]
+    step, elements, rest = found[0]
+    assert set(_names(elements[:15])) == set("abc")
+    assert step >= 15
+    assert set(_names(elements[step + 12 :] + rest)) == {"b"}
+    if downstream == "nothing":  # Steps count the elements of both workers.
+        assert set(_names(elements[step:])) == {"b"}
+        assert "c" in _names(elements[:step])
+
+
+def test_hosts_change_weights_at_the_same_step() -> None:
+    ds = wg.IterDataset.mix({name: part.repeat() for name, part in _parts().items()})
+
+    def steps(hosts: int) -> list[list[int]]:
+        shards = [wg.sharding.ShardOptions(host, hosts) for host in range(hosts)]
+        its = [experimental.ElasticIterator(ds, 8, shard, lanes=4) for shard in shards]
+        found = [[row for it in its for row in next(it).tolist()] for _ in range(3)]
+        for it in its:
+            assert it.set_weights({"a": 0, "b": 1, "c": 0}, at_step=32) == 32
+        found += [[row for it in its for row in next(it).tolist()] for _ in range(4)]
+        if hosts > 1:
+            with pytest.raises(ValueError, match="the same `at_step` on every host"):
+                its[0].set_weights(None)
+        return found
+
+    expected = steps(1)
+    assert [set(_names(step)) == {"b"} for step in expected] == [False] * 4 + [True] * 3
+    assert steps(2) == steps(4) == expected
 
 
 def test_a_mixture_by_index_is_the_same_with_any_number_of_workers() -> None:

@@ -326,11 +326,6 @@ def test_what_needs_a_length_or_another_element_is_refused_elsewhere() -> None:
     endless = wg.MapDataset.range(5).repeat()
     with pytest.raises(ValueError, match="infinite"):
         endless.on_error("skip", budget=0.1)
-    stream = wg.MapDataset.range(5).to_iter_dataset()
-    with pytest.raises(ValueError, match="IterDataset"):
-        stream.on_error("skip", budget=0.1)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="belongs on a MapDataset"):
-        stream.on_error("replace")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="cannot follow"):
         wg.MapDataset.range(5).on_error("skip").batch(2)
 

@@ -118,17 +118,31 @@ def test_a_data_loader_tells_the_origins_of_its_batches(middle: list[Any], worke
     assert it.provenance() == it.provenance(5)
 
 
-class _Older:
+class _Pairs:
+    """An older operation: the sums of two records, each of them twice."""
+
     def __call__(self, input_iterator: Any) -> Any:
-        return (record for record in input_iterator)
+        for record in input_iterator:
+            other = next(input_iterator)
+            for _ in range(2):
+                yield wg.Record(record.metadata, record.data + other.data)
 
 
-def test_older_operations_of_a_data_loader_do_not_tell() -> None:
-    sampler = wg.samplers.SequentialSampler(9)
-    it = iter(wg.DataLoader(data_source=range(9), sampler=sampler, operations=[_Older()]))
-    next(it)
-    with pytest.raises(NotImplementedError, match="_Older does not tell"):
-        it.provenance()
+@pytest.mark.parametrize("workers", [0, 2])
+def test_older_operations_tell_which_records_they_have_read(workers: int) -> None:
+    sampler = wg.samplers.IndexSampler(12, shuffle=True, num_epochs=1, seed=3)
+    loader = wg.DataLoader(
+        data_source=range(12), sampler=sampler, operations=[_Pairs()], worker_count=workers
+    )
+    it = iter(loader)
+    elements = []
+    for element in it:
+        elements.append(element)
+        assert sum(origin.index for origin in it.provenance()) == element
+    assert len(elements) == 12
+    for step in (0, 7):
+        assert sum(origin.index for origin in it.provenance(step)) == elements[step]
+        assert len(it.provenance(step)) == 2
 
 
 def test_epochs_are_counted() -> None:
@@ -278,8 +292,6 @@ def test_the_lanes_of_a_host_tell_the_origins_of_its_rows(
             batch, mask = element if remainder == "pad" else (element, [True] * len(element))
             told = [(id_of(one), one.row) for one in it.provenance()]
             assert told == [(int(x), row) for row, x in enumerate(batch) if mask[row]]
-    with pytest.raises(TypeError, match="`skip` needs the iterator of a whole pipeline"):
-        iter(elastic).skip(range(3))
 
 
 def test_elements_that_failed_do_not_shift_origins() -> None:
@@ -323,17 +335,43 @@ def test_failures_that_an_iterator_leaves_out_keep_their_origins_apart(num_worke
         assert len(it.errors()) == 6  # Asking for origins counts none of them again.
 
 
-def test_what_cannot_be_traced_is_refused(tmp_path: Any) -> None:
-    broken = wg.MapDataset.range(9).map(_fails_now_and_then).on_error("skip", log=tmp_path / "log")
-    lengths = wg.MapDataset.range(9).map(lambda i: {"t": np.arange(i + 1)}).to_iter_dataset()
-    for ds, name in (
-        (broken.to_iter_dataset(), "`on_error` on a MapDataset"),
-        (lengths.bucket("t", [4, 9], batch_sizes=[2, 2]), "`bucket`"),
-    ):
+def _mark(error: Exception, record: wg.FailedRecord) -> int:
+    return -1
+
+
+@pytest.mark.parametrize("num_workers", [0, 2, "auto"])
+def test_substitutes_of_a_map_dataset_have_origins(num_workers: Any) -> None:
+    for policy in ("skip", "replace", _mark):
+        ds: Any = wg.MapDataset.range(40).shuffle(seed=1).map(_fails_now_and_then).on_error(policy)
+        whole = list(wg.MapDataset.range(40).shuffle(seed=1))
+        ds = ds.to_iter_dataset()
+        if num_workers:
+            ds = ds.mp_prefetch(wg.MultiprocessingOptions(num_workers=num_workers))
         with iter(ds) as it:
-            next(it)
-            with pytest.raises(NotImplementedError, match=name):
-                it.provenance()
+            for step, element in enumerate(it):
+                # What a function returns has the origin of the record that failed.
+                expected = whole[step] if element == -1 else element
+                assert [origin.index for origin in it.provenance()] == [expected]
+            assert len(it.errors()) == 6
+    stream = wg.MapDataset.range(9).to_iter_dataset().map(_fails_now_and_then).on_error(_mark)
+    it = iter(stream)
+    assert [[origin.index for origin in it.provenance()] for _ in it][2:5] == [[2], [], [4]]
+
+
+def test_the_rows_of_a_host_of_bucket_have_origins() -> None:
+    ds = wg.MapDataset.range(1, 40).shuffle(seed=1).to_iter_dataset()
+    loaded = ds.bucket(
+        lambda x: x % 9,
+        [4, 8],
+        batch_sizes=[4, 6],
+        remainder="pad",
+        shard_options=wg.sharding.ShardOptions(1, 2),
+        load=lambda x: {"x": np.full(x % 9, x), "id": x},
+    )
+    it = iter(loaded)
+    for batch in it:
+        told = [(origin.index + 1, origin.row) for origin in it.provenance()]
+        assert told == [(int(x), n) for n, x in enumerate(batch["id"]) if batch["mask"][n]]
 
 
 def test_a_cache_on_disk_has_the_origins_of_what_it_keeps(tmp_path: Any) -> None:

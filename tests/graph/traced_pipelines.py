@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import wholegrain as wg
+from wholegrain._graph.error_rules import tolerates
 
 X: Any = wg.experimental
 
@@ -32,6 +33,10 @@ def places_of(element: Any, row: int | None = None) -> Iterator[Place]:
     if isinstance(element, tuple):
         for part in element:
             yield from places_of(part, row)
+    elif isinstance(element, dict) and "x_segment_ids" not in element:
+        for number, cells in enumerate(element["x"]):
+            if cells[0]:  # Else the row is padding.
+                yield int(cells[0]), number, None
     elif isinstance(element, dict):
         yield from _places_of_packed(element["x"], element["x_segment_ids"], row)
     elif isinstance(element, np.ndarray) and element.ndim:
@@ -75,6 +80,34 @@ def _keep(element: int) -> bool:
     return element % 5 != 2
 
 
+def _fails_for_some(element: int) -> int:
+    if element % 6 == 3:
+        raise ValueError(element)
+    return element
+
+
+def _the_same_one(error: Exception, record: Any) -> int:
+    return int(error.args[0])
+
+
+_POLICIES: list[Any] = ["skip", "replace", _the_same_one]
+
+
+def _tolerant(ds: Any, policy: Any) -> Any:
+    return ds.map(_fails_for_some).on_error(policy, budget=None, consecutive=None)
+
+
+def _interleaved(ds: Any) -> Any:
+    if tolerates(ds):
+        return ds  # `on_error` comes after the interleave.
+    return X.InterleaveIterDataset([ds, source("b", 8), ds], cycle_length=2)
+
+
+def _bucketed(ds: Any, remainder: Any) -> Any:
+    sizes = {"batch_sizes": [3, 2], "remainder": remainder}
+    return ds.map(_tokens).bucket("x", [2, 4], **sizes)
+
+
 def _same(element: Any) -> Any:
     return element
 
@@ -100,10 +133,11 @@ _BY_INDEX: list[Callable[[Any, int], Any]] = [
     lambda ds, seed: ds.repeat(2, reseed_each_epoch=bool(seed % 2)),
     lambda ds, seed: X.FlatMapMapDataset(ds, Copies()),
     lambda ds, seed: EveryOther(ds),
-    lambda ds, seed: ds if ds.sparse else wg.MapDataset.source(ds),
+    lambda ds, seed: ds if ds.sparse or tolerates(ds) else wg.MapDataset.source(ds),
     lambda ds, seed: ds.shard(wg.sharding.ShardOptions(seed % 2, 2), remainder="keep"),
     lambda ds, seed: wg.MapDataset.mix([ds, source("b", 9 + seed % 9)], [1, 1 + seed % 3]),
     lambda ds, seed: wg.MapDataset.concatenate([source("c", 3), ds]),
+    lambda ds, seed: _tolerant(ds, _POLICIES[seed % 3]),
 ]
 
 _IN_ORDER: list[Callable[[Any, int], Any]] = [
@@ -117,10 +151,11 @@ _IN_ORDER: list[Callable[[Any, int], Any]] = [
     lambda ds, seed: X.RepeatIterDataset(X.CacheIterDataset(X.LimitIterDataset(ds, 7)), 2),
     lambda ds, seed: X.ThreadPrefetchIterDataset(ds, prefetch_buffer_size=1 + seed % 4),
     lambda ds, seed: wg.IterDataset.mix({"x": ds, "y": source("c", 20)}, {"x": 2, "y": 1}),
-    lambda ds, seed: X.InterleaveIterDataset([ds, source("b", 8), ds], cycle_length=2),
+    lambda ds, seed: _interleaved(ds),
     lambda ds, seed: X.InterleaveIterDataset(
         wg.MapDataset.range(3).map(lambda n: source("b", 2 + n)), cycle_length=2
     ),
+    lambda ds, seed: _tolerant(ds, "skip"),
 ]
 
 _LAST: list[Callable[[Any], Any]] = [
@@ -135,6 +170,8 @@ _LAST: list[Callable[[Any], Any]] = [
     ),
     lambda ds: _packed(ds).batch(2),
     lambda ds: X.ConcatThenSplitIterDataset(ds.map(_tokens), length_struct={"x": 5}),
+    lambda ds: _bucketed(ds, "pad"),
+    lambda ds: X.ThreadPrefetchIterDataset(_bucketed(ds, "drop"), prefetch_buffer_size=2),
 ]
 
 

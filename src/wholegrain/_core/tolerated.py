@@ -183,6 +183,17 @@ def read_alone(read: Callable[..., Any], *arguments: Any) -> Any:
     return Failure(Tolerated(events, element, noted[-1] is _GOOD))
 
 
+def read_again(read: Callable[..., Any], *arguments: Any) -> Any:
+    """Return an element, without counting what was tolerated in it: that is done elsewhere."""
+    element = read_alone(read, *arguments)
+    found = tolerated(element)
+    if found is None:
+        return element
+    if found.element is None:
+        note_single(Tolerated())
+    return found.element
+
+
 def raising(read: Callable[[int], Any]) -> Callable[[int], Any]:
     """Return a function that reads an element, and raises what was tolerated in its place."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from wholegrain._core.types import State
 from wholegrain._graph.anchors import Anchor
+from wholegrain._state.steered import is_steered
 
 
 class Course(NamedTuple):
@@ -42,12 +42,3 @@ class Course(NamedTuple):
         from wholegrain._graph.steered_run import SteeredIterDataset  # Rarely used.
 
         return SteeredIterDataset(plain)
-
-
-STEERED = "steered"
-"""The key under which a state has the steps that are skipped, and the digest."""
-
-
-def is_steered(state: Any) -> bool:
-    """Return whether a state belongs to a run with skipped steps or with a digest."""
-    return isinstance(state, Mapping) and STEERED in state

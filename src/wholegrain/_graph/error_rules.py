@@ -37,9 +37,9 @@ class Rule:
     def for_length(self, length: int | None) -> Rule:
         """Return the rule for a dataset with epochs of this length; None if it is not known."""
         if isinstance(self.budget, float) and (length is None or length >= _ENDLESS):
-            what = "an IterDataset" if length is None else "an infinite dataset"
+            what = "this IterDataset" if length is None else "an infinite dataset"
             raise ValueError(
-                f"budget={self.budget} is a share of the length of an epoch, which is not known for"
+                f"budget={self.budget} is a share of the number of elements, which is not known for"
                 f" {what}. Put `on_error` on the MapDataset, before `repeat` and"
                 " `to_iter_dataset()`, or give the number of failures."
             )
@@ -132,6 +132,18 @@ def is_counted(dataset: Any) -> bool:
 
 def origin_of(dataset: Any, index: int) -> tuple[str | None, int | None, int | None]:
     """Return from which source an element comes, its index there, and the epoch."""
+    source, at = source_of(dataset, index)
+    if source is None:
+        return None, at, None
+    length = max(len(source), 1)
+    return source_name(getattr(source, "traced_from", source)), at % length, at // length
+
+
+def source_of(dataset: Any, index: int) -> tuple[Any, int]:
+    """Return from which source an element comes, and its index there.
+
+    The source is None if the element is made from several records; the index is that of one.
+    """
     while dataset.parents:
         if hasattr(dataset, "locate"):
             component, index = dataset.locate(index)
@@ -141,9 +153,8 @@ def origin_of(dataset: Any, index: int) -> tuple[str | None, int | None, int | N
         elif len(dataset.parents) == 1 and len(dataset) == len(dataset.parents[0]):
             dataset = dataset.parents[0]
         else:  # A batch, for example: its first record.
-            return None, dataset.source_index(index), None
-    length = max(len(dataset), 1)
-    return source_name(dataset), index % length, index // length
+            return None, dataset.source_index(index)
+    return dataset, index
 
 
 def source_name(dataset: Any) -> str:

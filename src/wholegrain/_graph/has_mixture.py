@@ -26,10 +26,11 @@ class HasMixture:
             at_step: From which element of the mixture on; by default from the next one that the
                 consumer, and stages that hold elements for it, have not got yet. Batches consist of
                 several elements: in a pipeline that ends with `batch(32)`, the batch number 1000
-                begins with element 32,000 of the mixture.
+                begins with element 32,000 of the mixture. If workers or lanes mix their shares,
+                steps count the elements of all of them.
 
         Raises:
-            ValueError: If there is no such mixture, or if it runs in worker processes.
+            ValueError: If there is no such mixture.
 
         Example:
             >>> it.set_weights({"web": 1, "code": 1})

@@ -279,9 +279,9 @@ class IterDataset(Dataset[Any], Generic[T_co], metaclass=_IterDatasetFactories):
 
     def on_error(
         self,
-        policy: Literal["raise", "skip"] | Callable[[Exception, FailedRecord], Any],
+        policy: Literal["raise", "skip", "replace"] | Callable[[Exception, FailedRecord], Any],
         *,
-        budget: int | None = 100,
+        budget: float | None = 100,
         consecutive: int | None = 100,
         log: str | os.PathLike[str] | None = None,
     ) -> IterDataset[T_co]:
@@ -292,11 +292,13 @@ class IterDataset(Dataset[Any], Generic[T_co], metaclass=_IterDatasetFactories):
         `it.errors()` lists what failed.
 
         Args:
-            policy: "skip" leaves the element out. A function gets the exception and a
-                `FailedRecord`, and returns what takes the place of the element, or None. "raise"
-                changes nothing. To replace elements by others, use `on_error` of a MapDataset.
-            budget: How many failures are tolerated.
-                If there are more, an error lists them. None tolerates any number.
+            policy: "skip" leaves the element out. "replace" puts a copy of the next element in its
+                place that does not fail; of the same worker or lane, if the pipeline runs in some.
+                A function gets the exception and a `FailedRecord`, and returns what takes the place
+                of the element, or None. "raise" changes nothing.
+            budget: How many failures are tolerated: a number, or a share of all elements, if
+                their number is known without reading. If there are more, an error lists them. None
+                tolerates any number.
             consecutive: How many failures in a row are tolerated.
             log: A file to which each failure is appended, as a line of JSON.
         """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from wholegrain._core import tree
+from wholegrain._core import digest, tree
 from wholegrain._core.errors import takes_place
 from wholegrain._core.interruption import is_interruption
 from wholegrain._core.mask import with_mask
@@ -27,7 +27,7 @@ from wholegrain._graph.tolerance import uncounted
 from wholegrain._observe import outline
 from wholegrain._observe.shown import WORKERS
 from wholegrain._state.lanes import check_lane_state, lane_state
-from wholegrain._state.validate import copy_state
+from wholegrain._state.validate import copy_state, number_of
 
 if TYPE_CHECKING:
     from wholegrain._workers.remote_lanes import LaneStates
@@ -43,6 +43,7 @@ class Steps(NamedTuple):
         pads: Whether lanes that have ended are padded until all have; else the steps end when the
             first lane cannot fill its rows.
         total: Returns the number of steps; None if it is not known, or if there is no end.
+        before: Returns the number of steps of earlier epochs, if they were read from these lanes.
     """
 
     lanes: int
@@ -50,6 +51,7 @@ class Steps(NamedTuple):
     rows: int
     pads: bool
     total: Callable[[], int | None]
+    before: Callable[[], int] = int
 
 
 class LaneStepsIterDataset(OneParentIterNode[Any]):
@@ -74,6 +76,20 @@ class LaneStepsIterDataset(OneParentIterNode[Any]):
     def shares(self) -> Shares[Any]:
         """The lanes of all hosts."""
         return Shares(self._parent, self.steps.lanes, False)
+
+    @property
+    def steps_before(self) -> int:
+        """The number of steps of earlier epochs, if they were read from these lanes."""
+        return self.steps.before()
+
+    def step_in(self, state: Any) -> int:
+        """Return how many steps were taken before a position."""
+        return number_of(state, "elements_per_lane", self) // self.steps.rows
+
+    @property
+    def digester(self) -> digest.ByLane:
+        """What computes the digests of its elements."""
+        return digest.ByLane(self.steps.owned, self.steps.rows)
 
     def open(self) -> DatasetIterator[Any]:
         return LaneStepsIterator(self, run.current())

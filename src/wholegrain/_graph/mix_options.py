@@ -40,12 +40,13 @@ class Components(NamedTuple):
     names: tuple[str, ...] | None
 
 
-def components_of(datasets: Any, seed_by: str | None) -> Components:
+def components_of(datasets: Any, weights: Any, options: MixOptions) -> Components:
     """Return the components that were passed to `mix`."""
-    names = None
+    names, seed_by = None, options.seed_by
     if isinstance(datasets, Mapping):
-        # The order in which Grain visits them depends on jax.
-        names = tuple(sorted(datasets)) if tree.follows_jax() else tuple(datasets)
+        # The order in which Grain visits them depends on jax. That of a steered mixture does not.
+        is_steered = options != MixOptions() or isinstance(weights, Schedule)
+        names = tuple(sorted(datasets)) if is_steered or tree.follows_jax() else tuple(datasets)
         datasets = [datasets[name] for name in names]
     datasets = several("mix", datasets)
     if seed_by is None:

@@ -16,7 +16,8 @@ from typing import Any
 from wholegrain._core.whole_number import whole_count
 from wholegrain._graph.dataset import upstream
 from wholegrain._graph.mix_options import changing_weights
-from wholegrain._graph.nodes.mix import MixedDatasetIterator, MixedIterDataset, MixedMapDataset
+from wholegrain._graph.nodes.mix import MixedIterDataset, MixedMapDataset
+from wholegrain._graph.provenance import opened, step_of
 from wholegrain._graph.steering import Settings, Steering
 from wholegrain._observe import outline
 from wholegrain._observe.mixture import MixtureReport, epochs_read, report_of
@@ -54,18 +55,65 @@ def set_mixture_weights(
             f"The weights cannot change at step {step}, because the mixture has been read up to"
             f" step {first}. Steps count the elements of the mixture."
         )
+    known = step_of(iterator)
     iterator.set_state(_with_entry(state, settings, (step, weights)))
+    iterator.course = iterator.course._replace(step=known)
     return step
 
 
 def _first_step(output: Any, pipeline: Any, dataset: Any) -> int:
     """Return the first step of a mixture that stages at some position have not read."""
-    found, downstream = _opened(output, pipeline, dataset)
+    path = _path_to(output, lambda one: getattr(one, "settings", None) is dataset.settings)
+    if path is None:
+        return _first_step_of_shares(output, pipeline, dataset)
+    *downstream, found = path
     for stage in reversed(downstream):
+        _check_passes_on(stage.opened_from)
         read_held = getattr(stage, "read_held", None)
         if read_held is not None:
             read_held()
-    return found.step
+    return int(found.step)
+
+
+def _first_step_of_shares(output: Any, pipeline: Any, dataset: Any) -> int:
+    """Return the same if workers or lanes read shares of the mixture.
+
+    Steps count the elements of all of them, as those of schedules do. Each share is opened in this
+    process, at its own position.
+    """
+    path = _path_to(output, lambda one: _shares_with(one, dataset) is not None)
+    if path is None:
+        workers = [one for one in upstream(pipeline) if runs_ahead_of(one) == WORKERS]
+        inside = outline.label(workers[0]) if workers else "a stage that opens it by itself"
+        raise ValueError(
+            f"The mixture runs inside {inside}, where its weights cannot be changed from here. Mix"
+            " after that stage: call `mp_prefetch` on the components. Or pass a schedule to `mix`."
+        )
+    for stage in path:
+        _check_passes_on(stage.opened_from)
+    shares, steps = _shares_with(path[-1], dataset), [0]
+    for number, state in _states_of_shares(path[-1].get_state()):
+        share = shares.share(number)
+        with opened(share, state, (number, shares.count)) as iterator:
+            steps.append(_first_step(iterator, share, dataset))
+    return max(steps) * int(shares.count)
+
+
+def _shares_with(iterator: Any, dataset: Any) -> Any:
+    """Return the shares that an iterator reads, if they have a mixture; None if not."""
+    stage = iterator.opened_from
+    shares = getattr(stage, "shares", None)
+    if shares is None or not any(one is dataset for one in upstream(stage)):
+        return None
+    return shares if _states_of_shares(iterator.get_state()) else None
+
+
+def _states_of_shares(state: Any) -> list[tuple[int, Any]]:
+    if "lane_states" in state:
+        return [(int(lane), one) for lane, one in state["lane_states"].items()]
+    states = state.get("iterators_in_use_states", ())
+    numbers = state.get("iterators_in_use_indices", ())
+    return [(int(number), one) for number, one in zip(numbers, states, strict=True)]
 
 
 def _mixture_with(iterator: Any, weights: Any) -> Any:
@@ -105,22 +153,9 @@ def _mixtures_of(iterator: Any) -> Iterator[Any]:
             yield stage
 
 
-def _opened(
-    output: Any, pipeline: Any, dataset: Any
-) -> tuple[MixedDatasetIterator[Any], list[Any]]:
-    """Return the iterator of a mixture, and the iterators downstream of it from the output on."""
-    for path in _paths(output, ()):
-        found = path[-1]
-        if isinstance(found, MixedDatasetIterator) and found.settings is dataset.settings:
-            for stage in path[:-1]:
-                _check_passes_on(stage.opened_from)
-            return found, list(path[:-1])
-    workers = [one for one in upstream(pipeline) if runs_ahead_of(one) == WORKERS]
-    inside = outline.label(workers[0]) if workers else "a stage that opens it by itself"
-    raise ValueError(
-        f"The mixture runs inside {inside}, where its weights cannot be changed from here. Mix"
-        " after that stage: call `mp_prefetch` on the components. Or pass a schedule to `mix`."
-    )
+def _path_to(output: Any, is_meant: Callable[[Any], bool]) -> tuple[Any, ...] | None:
+    """Return the iterators from the output to one that is meant; None if there is none."""
+    return next((path for path in _paths(output, ()) if is_meant(path[-1])), None)
 
 
 def _paths(iterator: Any, before: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:

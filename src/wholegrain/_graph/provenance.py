@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from wholegrain._core.interruption import is_interruption
@@ -12,12 +12,15 @@ from wholegrain._core.origins import Origin, Traced
 from wholegrain._core.types import State
 from wholegrain._core.whole_number import whole_number
 from wholegrain._graph import run as runs
-from wholegrain._graph.course import STEERED, Course, is_steered
+from wholegrain._graph.course import Course
+from wholegrain._graph.dataset import upstream
 from wholegrain._graph.error_rules import rules_of
 from wholegrain._graph.iterator import DatasetIterator
+from wholegrain._graph.journals import has_journal, with_journals
 from wholegrain._graph.steps import steps_of
 from wholegrain._graph.tolerance import Collector
 from wholegrain._graph.tracing import Tracer, UnknownPositionError
+from wholegrain._state.steered import STEERED, is_steered
 from wholegrain.options import DatasetOptions
 
 
@@ -31,6 +34,9 @@ class Place(NamedTuple):
 
     is_exact: bool = False
     """Whether the position is that of the element itself, even if that fails."""
+
+    counts_failed: bool = False
+    """Whether `ahead` counts elements that fail, too."""
 
 
 def origins_of(run: Any, step: int | None) -> list[Origin]:
@@ -58,7 +64,7 @@ def traced_element(run: Any, step: int | None) -> Traced | None:
                 f"{unknown} cannot number its elements in the middle of a run, and nobody knows how"
                 " many came before. Set `it.step` to the step of the restored position."
             ) from None
-        element = _element_at(traced, Place(None, step), worker)
+        element = _element_at(traced, Place(_beginning(run), step), worker)
     except StopIteration:
         raise IndexError(f"There is no step {step}: the pipeline ends before it.") from None
     return element
@@ -81,13 +87,20 @@ def place_of_last(run: Any) -> Place:
         steps = None if course.state is None else steps_of(run.opened_from)
         step = None if steps is None or course.state is None else steps.step_of(course.state)
         if not step:
-            raise _nothing_yet()
+            raise nothing_yet()
         return place_of_step(run, step - 1)
-    known = anchor if course.taken <= anchor.taken < got else course
+    is_near = course.taken <= anchor.taken < got and _saves_all(run.opened_from)
+    known = anchor if is_near else course
     return Place(known.state, got - 1 - known.taken)
 
 
-def _nothing_yet() -> ValueError:
+def _saves_all(dataset: Any) -> bool:
+    """Return whether elements that stages hold are part of states."""
+    return not any(getattr(stage, "loses_held", False) for stage in upstream(dataset))
+
+
+def nothing_yet() -> ValueError:
+    """Return the error of a run that has no last element."""
     return ValueError(
         "There is no last element: nothing has been read since the iterator was made or restored."
         " `it.provenance(step)` tells where any step comes from."
@@ -97,15 +110,16 @@ def _nothing_yet() -> ValueError:
 def place_of_step(run: Any, step: int) -> Place:
     """Return where an element of a run can be read again, by its step."""
     if step < 0:
-        raise _nothing_yet()
+        raise nothing_yet()
     place = place_before(run, step)
     steps = steps_of(run.opened_from)
     if steps is not None and step == steps.total:
-        raise _no_step(step, steps.total)
+        raise no_step(step, steps.total)
     return place
 
 
-def _no_step(step: int, total: int) -> IndexError:
+def no_step(step: int, total: int) -> IndexError:
+    """Return the error about a step after the last one."""
     return IndexError(f"There is no step {step}: the pipeline has {total} steps.")
 
 
@@ -114,22 +128,63 @@ def place_before(run: Any, step: int) -> Place:
     steps = steps_of(run.opened_from)
     if steps is not None:
         if step > steps.total:
-            raise _no_step(step, steps.total)
+            raise no_step(step, steps.total)
         near, state = steps.state_near(step)
-        return Place(state, step - near, is_exact=near == step)
-    known = [Place(None, step)]
+        return Place(state, step - near, is_exact=near == step, counts_failed=True)
     course, (anchor, _) = run.course, run.recent
+    known = [Place(_beginning(run), step)]
+    if getattr(run.opened_from, "steps_before", 0):
+        known = []  # Step 0 is in the middle of a pipeline without end.
     if is_steered(course.state):
         states: list[Any] = [course.state, anchor.state]
         known += [Place(one["parent"], step - one[STEERED]["step"]) for one in states]
-    elif (first := _first_step(course)) is not None:
+    elif (first := _first_step(run)) is not None:
         known.append(Place(course.state, step - first))
-        known.append(Place(anchor.state, step - first - (anchor.taken - course.taken)))
-    return min((place for place in known if place.ahead >= 0), key=lambda place: place.ahead)
+        if counts_failed(run.opened_from):
+            told = _told_by(run.opened_from, anchor.state)
+            if told is not None:
+                known.append(Place(anchor.state, step - told))
+        elif _saves_all(run.opened_from):
+            known.append(Place(anchor.state, step - first - (anchor.taken - course.taken)))
+    known = [place for place in known if place.ahead >= 0]
+    if not known:
+        raise ValueError(
+            f"Step {step} comes before the positions that this run knows. An epoch of a pipeline"
+            " without end begins anywhere: restore an earlier state of it."
+        )
+    closest = min(known, key=lambda place: place.ahead)
+    return closest._replace(counts_failed=counts_failed(run.opened_from))
 
 
-def _first_step(course: Course) -> int | None:
-    return 0 if course.state is None else course.step
+def _beginning(run: Any) -> State | None:
+    """Return the position of the first element; None if nothing has to be known about it."""
+    stages = upstream(run.opened_from)
+    if not any(getattr(stage, "keeps_journal", False) for stage in stages):
+        return None
+    state: Any = run.get_state()
+    if not has_journal(state):
+        return None
+    state = state["parent"] if is_steered(state) else state
+    return with_journals(start_of(run.opened_from), state)  # type: ignore[no-any-return]
+
+
+def _first_step(run: Any) -> int | None:
+    course: Course = run.course
+    if course.state is None:
+        return 0
+    told = _told_by(run.opened_from, course.state)
+    return course.step if told is None else told
+
+
+def _told_by(dataset: Any, state: State | None) -> int | None:
+    """Return the step of a state of which the last stage keeps count."""
+    tell: Callable[[Any], int] | None = getattr(dataset, "step_in", None)
+    return None if tell is None or state is None else tell(state)
+
+
+def counts_failed(dataset: Any) -> bool:
+    """Return whether an element that fails is a step of a pipeline, too."""
+    return hasattr(dataset, "step_in") or steps_of(dataset) is not None
 
 
 def step_of(run: Any) -> int | None:
@@ -140,7 +195,9 @@ def step_of(run: Any) -> int | None:
     steps = steps_of(run.opened_from)
     if steps is not None and (step := steps.step_of(state)) is not None:
         return step
-    first, (_, got) = _first_step(run.course), run.recent
+    if (told := _told_by(run.opened_from, state)) is not None:
+        return told
+    first, (_, got) = _first_step(run), run.recent
     return None if first is None else first + got - run.course.taken
 
 
@@ -185,9 +242,10 @@ def _element_at(traced: Any, place: Place, worker: tuple[int, int]) -> Any:
             except (StopIteration, UnknownPositionError):
                 raise
             except Exception as error:
-                # If steps are arithmetic, one that fails is a step, too. Else it does not count.
-                if is_interruption(error) or place.is_exact:
+                is_it = place.is_exact or (place.counts_failed and not left)
+                if is_interruption(error) or is_it:
                     raise
+                left -= place.counts_failed
                 continue
             if not left:
                 return element

@@ -10,12 +10,14 @@ import operator
 from typing import Any
 
 from wholegrain._core import digest
+from wholegrain._core.errors import takes_place
+from wholegrain._core.failure import can_be_recorded
 from wholegrain._core.types import State, T
 from wholegrain._graph import provenance
-from wholegrain._graph.course import STEERED, is_steered
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import OneParentIterNode
 from wholegrain._graph.steps import Steps, steps_of
+from wholegrain._state.steered import STEERED, is_steered
 from wholegrain._state.validate import part_of, shortened, wrong_state
 
 Ranges = list[list[int]]
@@ -25,7 +27,16 @@ class SteeredIterDataset(OneParentIterNode[T]):
     """A pipeline without some of its steps, and with a digest of its elements."""
 
     def open(self) -> DatasetIterator[T]:
-        return SteeredIterator(self._parent.__iter__(), steps_of(self._parent))
+        parent = self._parent
+        failed = provenance.counts_failed(parent)
+        return SteeredIterator(
+            parent.__iter__(), steps_of(parent), digester_of(parent), counts_failed=failed
+        )
+
+
+def digester_of(dataset: Any) -> digest.InOrder:
+    """Return what computes the digests of a pipeline."""
+    return getattr(dataset, "digester", None) or digest.InOrder()
 
 
 class SteeredIterator(TransformIterator[T]):
@@ -34,25 +45,47 @@ class SteeredIterator(TransformIterator[T]):
     Args:
         parent: The iterator of the pipeline.
         steps: Its positions, if they are arithmetic.
+        digester: Computes its digest.
+        counts_failed: Whether an element that fails is a step, too.
     """
 
-    def __init__(self, parent: DatasetIterator[T], steps: Steps | None) -> None:
+    def __init__(
+        self,
+        parent: DatasetIterator[T],
+        steps: Steps | None,
+        digester: digest.InOrder,
+        *,
+        counts_failed: bool,
+    ) -> None:
         super().__init__(parent)
         self._steps = steps
+        self._digester = digester
+        self._counts_failed = counts_failed
         self._step = 0
         self._skipped: Ranges = []
-        self._digest: str | None = None
+        self._digest: Any = None
+
+    @property
+    def steps_taken(self) -> int:
+        """How many steps were taken."""
+        return self._step
 
     def __next__(self) -> T:
         for start, stop in self._skipped:
             if start <= self._step < stop:
                 self._pass_to(stop)
-        element: T = next(self.parent)
+        try:
+            element: T = next(self.parent)
+        except Exception as error:
+            failed = can_be_recorded(error) and _is_failed_element(error)
+            if failed and self._counts_failed:
+                self._step += 1
+            raise
         if self._digest is None:
             self._step += 1
             return element
         # Both change in one line, so that an interruption changes neither or both of them.
-        running = digest.after(self._digest, digest.element_digest(element))
+        running = self._digester.after(self._digest, element)
         self._digest, self._step = running, self._step + 1
         return element
 
@@ -66,7 +99,14 @@ class SteeredIterator(TransformIterator[T]):
             if near == self._steps.total:
                 return
         while self._step < step:
-            next(self.parent)
+            try:
+                next(self.parent)
+            except Exception as error:
+                # An element that fails may be why its step is left out.
+                if not can_be_recorded(error) or not _is_failed_element(error):
+                    raise
+                if not self._counts_failed:
+                    continue
             self._step += 1
 
     def get_state(self) -> State:
@@ -78,7 +118,7 @@ class SteeredIterator(TransformIterator[T]):
             isinstance(about, dict)
             and isinstance(about.get("step"), int)
             and _are_ranges(about.get("skipped"))
-            and (about.get("digest") is None or _is_digest(about["digest"]))
+            and (about.get("digest") is None or self._digester.is_running(about["digest"]))
         ):
             raise wrong_state(self, f"its part {STEERED!r} is {shortened(about)}")
         self.check_parts(state, "parent")
@@ -91,7 +131,11 @@ class SteeredIterator(TransformIterator[T]):
         self._digest = about.get("digest")
 
 
-def steered(state: Any, step: int, skipped: Ranges, running: str | None) -> State:
+def _is_failed_element(error: Exception) -> bool:
+    return takes_place(error) and not isinstance(error, StopIteration)
+
+
+def steered(state: Any, step: int, skipped: Ranges, running: Any) -> State:
     """Return the state of a run that is steered."""
     about = {"step": step, "skipped": [list(one) for one in skipped], "digest": running}
     return {STEERED: about, "parent": state}
@@ -102,12 +146,6 @@ def _are_ranges(given: Any) -> bool:
         isinstance(one, (list, tuple)) and len(one) == 2 and all(isinstance(n, int) for n in one)
         for one in given
     )
-
-
-def _is_digest(given: Any) -> bool:
-    if not isinstance(given, str) or len(given) != len(digest.EMPTY):
-        return False
-    return all(letter in "0123456789abcdef" for letter in given)
 
 
 def as_steered(run: Any, method: str) -> State:
@@ -161,11 +199,11 @@ def _merged(ranges: Ranges) -> Ranges:
 def running_digest(run: Any) -> str:
     """Return the digest of all elements since the first call; see `DatasetIterator.digest`."""
     state = as_steered(run, "digest")
-    about = state[STEERED]
+    about, digester = state[STEERED], digester_of(run.opened_from)
     if about["digest"] is None:
-        about["digest"] = digest.EMPTY
+        about["digest"] = digester.start()
         change(run, state)
-    return about["digest"]  # type: ignore[no-any-return]
+    return digester.total(about["digest"])
 
 
 def set_step(run: Any, step: Any) -> None:
@@ -184,6 +222,18 @@ def set_step(run: Any, step: Any) -> None:
     run.course = run.course._replace(step=first)
 
 
+def _read_past(run: Any, count: int, counts_failed: bool) -> None:
+    while count:
+        try:
+            next(run)
+        except Exception as error:
+            if not can_be_recorded(error) or not _is_failed_element(error):
+                raise
+            count -= counts_failed
+        else:
+            count -= 1
+
+
 def seek(run: Any, step: Any) -> None:
     """Go to a step; see `DatasetIterator.seek`."""
     step, known = provenance.checked_step(step), provenance.step_of(run)
@@ -194,14 +244,12 @@ def seek(run: Any, step: Any) -> None:
             "The run has a digest, which is that of all elements in order: it cannot go to another"
             " step. Make another iterator."
         )
-    state, ahead, _ = provenance.place_before(run, step)
-    if state is None:
-        state = provenance.start_of(run.opened_from)
+    place = provenance.place_before(run, step)
+    state = provenance.start_of(run.opened_from) if place.state is None else place.state
     try:
         run.set_state(state)
-        run.course = run.course._replace(step=step - ahead)
-        for _ in range(ahead):
-            next(run)
+        run.course = run.course._replace(step=step - place.ahead)
+        _read_past(run, place.ahead, place.counts_failed)
         if about is not None:
             run.set_state(steered(run.get_state(), step, about["skipped"], None))
     except BaseException as error:

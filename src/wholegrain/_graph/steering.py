@@ -122,8 +122,8 @@ class Steering:
         self._until_step = self._until_total = math.inf
         changed: tuple[int, dict[str, float] | None] | None = None
         for entry in self.journal:
-            if entry[0] > index:
-                self._until_step = entry[0]
+            if entry[0] > index * self._scale:
+                self._until_step = -(-entry[0] // self._scale)
                 break
             changed = entry
         settings = self.settings

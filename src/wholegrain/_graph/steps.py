@@ -10,7 +10,7 @@ from typing import Any
 
 from wholegrain._core.types import State
 from wholegrain._observe.shown import THREAD
-from wholegrain._state import counting, workers
+from wholegrain._state import counting, lanes, workers
 from wholegrain._state.counting import CountingRule, UncountableError
 
 
@@ -26,13 +26,19 @@ class Steps:
 
     def __init__(self, dataset: Any) -> None:
         self._rules: list[CountingRule] = []
-        while not counting.is_bridge(dataset) and not getattr(dataset, "takes_turns", False):
+        while not (counting.is_bridge(dataset) or _has_shares(dataset)):
             if _only_runs_ahead(dataset):
                 self._rules.append(CountingRule())
             else:
                 self._rules.append(counting.rule_of(dataset))
+                if self._rules[-1].tolerates:
+                    raise UncountableError("elements that fail are left out")
             dataset = dataset.parents[0]
-        bottom: Any = _Bridge(dataset) if counting.is_bridge(dataset) else _Shares(dataset)
+        bottom: Any
+        if counting.is_bridge(dataset):
+            bottom = _Bridge(dataset)
+        else:
+            bottom = _Shares(dataset) if hasattr(dataset, "takes_turns") else _LaneSteps(dataset)
         self._bottom = bottom
         # The number of elements of each stage, the last stage first.
         self._totals = [bottom.total]
@@ -134,6 +140,38 @@ class _Shares:
             for share, own in zip(self._shares, states, strict=True)
         ]
         return sum(found)  # type: ignore[arg-type]  # None raises a TypeError.
+
+
+class _LaneSteps:
+    """The positions of the lanes of a host, all after the same number of steps."""
+
+    def __init__(self, dataset: Any) -> None:
+        steps, shares = dataset.steps, dataset.shares
+        self._steps = steps
+        self._lanes = {lane: Steps(shares.share(lane)) for lane in steps.owned}
+        # In a pipeline without end, an epoch begins where the one before it has ended.
+        self._before = dataset.steps_before
+        self._regular = min(lane.total for lane in self._lanes.values()) - self._before
+        total = steps.total()
+        self.total = self._regular if total is None else total
+
+    def near(self, count: int) -> int:
+        return min(count, int(self._regular))
+
+    def state_at(self, count: int) -> State:
+        steps, at = self._steps, self._before + count
+        padding = self._states(at - 1) if steps.pads and count else {}
+        return lanes.lane_state(steps.lanes, count * steps.rows, self._states(at), (), padding)
+
+    def _states(self, count: int) -> dict[int, State]:
+        return {lane: steps.state_near(count)[1] for lane, steps in self._lanes.items()}
+
+    def step_of(self, state: Any) -> int:
+        return int(state["elements_per_lane"]) // int(self._steps.rows)
+
+
+def _has_shares(dataset: Any) -> bool:
+    return getattr(dataset, "takes_turns", False) or hasattr(dataset, "steps_before")
 
 
 def _only_runs_ahead(dataset: Any) -> bool:

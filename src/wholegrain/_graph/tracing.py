@@ -14,7 +14,6 @@ from typing import Any
 from wholegrain._core.origins import Origin, Traced
 from wholegrain._core.types import Indices, State
 from wholegrain._graph.chunks import for_each, read_singly
-from wholegrain._graph.dataset import upstream
 from wholegrain._graph.iterator import (
     DatasetIterator,
     StageIterator,
@@ -42,9 +41,6 @@ class Tracer:
     """
 
     def __init__(self, dataset: Any) -> None:
-        for stage in upstream(dataset):
-            if what := getattr(stage, "not_traced", ""):
-                raise UntraceableError(f"Origins are not known through {what}.")
         self._names = names_of_sources(dataset)
         self._made: dict[int, tuple[Any, Any]] = {}  # With the dataset, so that its id stays taken.
 
@@ -147,7 +143,7 @@ class _TracedSource(MapNode[Traced]):
 
     def __init__(self, dataset: MapDataset[Any], name: str, keeps_none: bool) -> None:
         super().__init__()
-        self._dataset = dataset
+        self._dataset = self.traced_from = dataset
         self._name = name
         self._keeps_none = keeps_none
         source = getattr(dataset, "_source", None)
@@ -177,11 +173,15 @@ class _TracedSource(MapNode[Traced]):
     def _with_origin(self, element: Any, index: int) -> Traced | None:
         if element is None and not self._keeps_none:
             return None
+        return Traced(element, (self.origin_at(index),))
+
+    def origin_at(self, index: int) -> Origin:
+        """Return where the element at an index comes from, without reading it."""
         record, epoch = self._dataset._record_at(index)
         path, path_index = None, None
         if self._where_in_files is not None:
             path, path_index = self._where_in_files(record)
-        return Traced(element, (Origin(self._name, path, record, epoch, path_index=path_index),))
+        return Origin(self._name, path, record, epoch, path_index=path_index)
 
     def __str__(self) -> str:
         return str(self._dataset)

@@ -10,9 +10,9 @@ from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph.asked import HasStep
 from wholegrain._graph.auto_prefetch import set_worker_count
-from wholegrain._graph.course import STEERED, is_steered
 from wholegrain._loader import naming
 from wholegrain._state import files, state_dicts
+from wholegrain._state.steered import STEERED, is_steered
 from wholegrain._state.validate import (
     WrongStateError,
     check_mapping,

@@ -159,7 +159,18 @@ class OperationIterDataset(OneParentIterNode[Any]):
                 return traced.traced_filter(parent, keeps)
             case transforms.Batch() | BatchOperation():
                 return traced.traced_batch(parent, operation, bare)
-        raise traced.untraceable(operation)
+        return traced.TracedOperation(parent, self)
+
+    @property
+    def loses_held(self) -> bool:
+        """Whether records that it holds are not part of its state: an older operation."""
+        known = (transforms.Map, transforms.RandomMap, transforms.TfRandomMap, transforms.Filter)
+        more = (transforms.MapWithIndex, transforms.FlatMap, transforms.Batch, BatchOperation)
+        return not isinstance(self._operation, (*known, *more))
+
+    def open_over(self, parent: DatasetIterator[Any]) -> DatasetIterator[Any]:
+        """Open it over an iterator of records."""
+        return self._open(parent)
 
     @property
     def _transform(self) -> Any:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from wholegrain._core.names import transform_name
-from wholegrain._core.origins import Traced, TracedFlatMap, TracedTest, in_rows
+from wholegrain._core.origins import Origin, Origins, Traced, TracedFlatMap, TracedTest, in_rows
 from wholegrain._core.stack import stack
+from wholegrain._core.types import State
+from wholegrain._graph.iterator import DatasetIterator, TransformIterator
+from wholegrain._graph.kinds import OneParentIterNode
 from wholegrain._graph.nodes.batch import BatchIterDataset
 from wholegrain._graph.nodes.filter import FilterIterDataset
 from wholegrain._graph.nodes.flat_map import FlatMapIterDataset
 from wholegrain._graph.nodes.map import MapIterDataset
-from wholegrain._graph.tracing import UntraceableError
 from wholegrain._loader.legacy import BatchOperation
 from wholegrain._loader.metadata import KeylessMetadata
 from wholegrain.record import Record
@@ -47,10 +48,52 @@ def traced_batch(parent: Any, operation: Any, bare: bool) -> Any:
     return BatchIterDataset(parent, operation.batch_size, operation.drop_remainder, batch)
 
 
-def untraceable(operation: Any) -> UntraceableError:
-    """Return the error for an older operation, which is a function of all records."""
-    return UntraceableError(
-        f"{transform_name(operation)} does not tell which records its own are made from, because it"
-        " transforms an iterator of records. Use a transformation of `wholegrain.transforms`, such"
-        " as `Map`, `Filter` or `FlatMap`."
-    )
+class TracedOperation(OneParentIterNode[Traced]):
+    """What an older operation makes of records: a function of an iterator of records.
+
+    Args:
+        parent: The records, with their origins.
+        dataset: The operation.
+    """
+
+    def __init__(self, parent: Any, dataset: Any) -> None:
+        super().__init__(parent)
+        self._dataset = dataset
+
+    def open(self) -> DatasetIterator[Traced]:
+        read = _Read(self._parent.__iter__())
+        return _TracedOperationIterator(read, self._dataset.open_over(read))
+
+
+class _Read(TransformIterator[Any]):
+    """Records without their origins. It notes the origins of those that are read."""
+
+    def __init__(self, parent: DatasetIterator[Traced]) -> None:
+        super().__init__(parent)
+        self.origins: list[Origin] = []
+
+    def __next__(self) -> Any:
+        traced = next(self.parent)
+        self.origins += traced.origins
+        return traced.value
+
+
+class _TracedOperationIterator(TransformIterator[Traced]):
+    """A record has the origins of those that were read for it, or else of those before it."""
+
+    def __init__(self, read: _Read, parent: DatasetIterator[Any]) -> None:
+        super().__init__(parent)
+        self._read = read
+        self._last: Origins = ()
+
+    def __next__(self) -> Traced:
+        record = next(self.parent)
+        if self._read.origins:
+            self._last = tuple(dict.fromkeys(self._read.origins))
+            self._read.origins.clear()
+        return Traced(record, self._last)
+
+    def go_to(self, state: State) -> None:
+        super().go_to(state)
+        self._read.origins.clear()
+        self._last = ()

@@ -53,7 +53,8 @@ def is_one_to_one(dataset: Any) -> bool:
 def passes_one_to_one(dataset: Any) -> bool:
     """Whether the iterators of a pipeline return one element for each that they read, or fail."""
     while not is_bridge(dataset):
-        if _own_rule(dataset) not in (_SAME, _DRAWS, _TOLERATES):
+        is_same = _own_rule(dataset) in (_SAME, _DRAWS, _TOLERATES)
+        if not is_same and not getattr(dataset, "replaces_failed", False):
             return False
         dataset = dataset.parents[0]
     return True

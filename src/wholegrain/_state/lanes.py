@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from wholegrain._core.types import State
+from wholegrain._state.steered import STEERED, merged_steering
 from wholegrain._state.validate import (
     WrongStateError,
     check_mapping,
@@ -148,6 +149,8 @@ def merge_some(states: Sequence[State]) -> State:
         padding |= _padding_of(state)
     merged = lane_state(first["lanes"], first["elements_per_lane"], found, ended, padding)
     rest = {key: value for key, value in first.items() if key not in merged}
+    if any(STEERED in state for state in states):
+        rest[STEERED] = merged_steering([state.get(STEERED) for state in states])
     return {**merged, **rest}
 
 

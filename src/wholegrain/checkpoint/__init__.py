@@ -3,6 +3,7 @@
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
+from wholegrain._core.digest import merge_digests as merge_digests
 from wholegrain._core.install import install_command
 from wholegrain._state.fingerprint import fingerprint as fingerprint
 from wholegrain._state.lanes import merge_states as merge_states

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+from wholegrain._core.origins import Origin
 from wholegrain._core.tolerated import FailedRecord
 from wholegrain._core.types import State
 from wholegrain._graph.iter_dataset import IterDataset
@@ -118,6 +119,38 @@ class ElasticIterator(IterDataset[Any]):
     def errors(self) -> list[FailedRecord]:
         """Return the failures that `on_error` has tolerated in this process, in their order."""
         return self._iterator.errors()
+
+    def provenance(self, step: int | None = None) -> list[Origin]:
+        """Return which records the rows of this process come from; see `DatasetIterator`.
+
+        Args:
+            step: The step, with `lanes` of the current epoch; by default the last one.
+        """
+        return self._iterator.provenance(step)
+
+    def seek(self, step: int) -> None:
+        """Go to a step; with `lanes`, to one of the current epoch."""
+        self._iterator.seek(step)
+
+    def skip(self, steps: range) -> None:
+        """With `lanes`: leave steps of the current epoch out. All processes have to do so."""
+        self._iterator.skip(steps)
+
+    def digest(self) -> str:
+        """With `lanes`: return a digest of all rows of this process since the first call.
+
+        `checkpoint.merge_digests` merges those of all processes. The result is the same for any
+        number of processes and workers.
+        """
+        return self._iterator.digest()
+
+    def set_weights(self, weights: Mapping[str, float] | None, at_step: int | None = None) -> int:
+        """With `lanes`: change the weights of the mixture; see `DatasetIterator.set_weights`.
+
+        They hold until the epoch ends. With several processes, all of them have to give the same
+        `at_step`.
+        """
+        return self._iterator.set_weights(weights, at_step)
 
     def start_prefetch(self) -> None:
         """Start reading ahead before the first element is requested."""

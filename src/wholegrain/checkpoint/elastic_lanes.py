@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from wholegrain._core.tolerated import FailedRecord
@@ -16,8 +16,10 @@ from wholegrain._graph.later_epochs import at_epoch
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.run_iterator import Run
 from wholegrain._graph.shares import check_can_shard
+from wholegrain._graph.steered_run import steered
 from wholegrain._state import files
 from wholegrain._state.lanes import check_lane_state, merge_some
+from wholegrain._state.steered import STEERED, as_steered, is_steered, with_steering
 from wholegrain._state.validate import (
     is_whole_number,
     list_of,
@@ -58,13 +60,14 @@ class ElasticLanesIterator(DatasetIterator[Any]):
         workers = _checked_workers(multiprocessing_options, lanes)
         self._ds = ds.to_iter_dataset(read_options) if isinstance(ds, MapDataset) else ds
         check_can_shard(self._ds, lanes, False)
-        self._rows = rows
+        self.rows_per_lane = rows
         self._pads = options.remainder == "pad"
         self._settings = None if workers is None else worker_settings(workers, None)
         self._steps = EpochSteps(self._ds, options, shard_options.shard_count, workers)
         self._epoch = 0
         self._is_over = False  # Whether the end was found, and no new epoch was begun.
         self._run: Run[Any] | None = None
+        self._digests: dict[str, str] | None = None  # Of epochs that have ended.
         self._past_errors: list[FailedRecord] = []
         self._closed = False
 
@@ -78,8 +81,21 @@ class ElasticLanesIterator(DatasetIterator[Any]):
     # Elements.
 
     def _whole_run(self, method: str) -> Any:
-        # Steps of an epoch have origins. What would change a state does not fit those of lanes.
-        return self.base_iterator if method == "provenance" else super()._whole_run(method)
+        # The steps are those of the current epoch.
+        return self.base_iterator
+
+    def seek(self, step: int) -> None:
+        super().seek(step)
+        self._is_over = False
+
+    def set_weights(self, weights: Mapping[str, float] | None, at_step: int | None = None) -> int:
+        if at_step is None and self.shard_options.shard_count > 1:
+            raise ValueError(
+                "Hosts read different elements, so they have to agree from which step on the"
+                " weights hold: give the same `at_step` on every host. It counts the elements of"
+                " the mixture on all hosts."
+            )
+        return self.base_iterator.set_weights(weights, at_step)
 
     @property
     def base_iterator(self) -> Run[Any]:
@@ -87,11 +103,21 @@ class ElasticLanesIterator(DatasetIterator[Any]):
         if self._run is None:
             if self._closed:
                 raise closed_error()
-            self._run = self._opened(self._epoch)
+            run = self._opened(self._epoch)
+            if self._digests is not None:
+                run.set_state(steered(run.get_state(), 0, [], self._digests))
+            self._run, self._digests = run, None
         return self._run
 
     def _opened(self, epoch: int) -> Run[Any]:
-        steps = Steps(self.lanes, self.owned, self._rows, self._pads, lambda: self._steps.of(epoch))
+        steps = Steps(
+            self.lanes,
+            self.owned,
+            self.rows_per_lane,
+            self._pads,
+            lambda: self._steps.of(epoch),
+            lambda: self._steps.before(self._epoch),
+        )
         kind = LaneStepsIterDataset if self._settings is None else WorkerLaneStepsIterDataset
         ds = self._ds if self._steps.is_endless else at_epoch(self._ds, epoch)
         return Run(kind(ds, steps, self._settings))
@@ -110,10 +136,16 @@ class ElasticLanesIterator(DatasetIterator[Any]):
 
     def _end_run(self) -> None:
         run = self.base_iterator
+        state: Any = run.get_state()
+        digests = None
+        if is_steered(state):  # Steps that are left out are those of one epoch.
+            state, digests = state["parent"], state[STEERED]["digest"]
         if self._steps.is_endless:
             # The lanes go on; only the steps are counted from 0 again.
-            run.set_state({**run.get_state(), "elements_per_lane": 0})
+            state = {**state, "elements_per_lane": 0}
+            run.set_state(state if digests is None else steered(state, 0, [], digests))
         else:
+            self._digests = digests
             self._run = None
             self._past_errors += run.errors()
             run.close()
@@ -165,6 +197,13 @@ class ElasticLanesIterator(DatasetIterator[Any]):
                 "An epoch of a pipeline without end begins where the one before it has ended, so"
                 f" only its state leads there, but got epoch={epoch}."
             )
+        run = self._run
+        has_digest = run is not None and _digest_in(run.get_state()) is not None
+        if has_digest or self._digests is not None:
+            raise ValueError(
+                "The run has a digest, which is that of all elements in order: it cannot go to"
+                " another epoch. Make another iterator."
+            )
         before, self._run = self._run, None
         self._epoch, self._is_over = epoch, False
         if before is not None:
@@ -189,14 +228,22 @@ class ElasticLanesIterator(DatasetIterator[Any]):
     def get_state(self) -> State:
         if self._run is None and self._closed:
             raise closed_error()
-        state = {**self.base_iterator.get_state(), "epoch": self._epoch}
+        state: Any = self.base_iterator.get_state()
+        if is_steered(state):
+            state = with_steering(state["parent"], state[STEERED])
+        state = {**state, "epoch": self._epoch}
         counted = self._steps.counted.get(self._epoch)
         return state if counted is None else {**state, "counted": list(counted)}
 
     def check_state(self, state: State) -> None:
-        check_lane_state(state, self, self.lanes, self.owned, self._rows)
+        check_lane_state(state, self, self.lanes, self.owned, self.rows_per_lane)
         number_of(state, "epoch", self)
         _counted(state, self)
+        self._state_of_run(state)
+
+    def _state_of_run(self, state: Any) -> State:
+        """Return a state as that of the run of its epoch."""
+        return as_steered(state, self, self.owned, self.rows_per_lane)
 
     def set_state(self, state: State) -> None:
         if self._closed:
@@ -205,17 +252,17 @@ class ElasticLanesIterator(DatasetIterator[Any]):
         epoch, counted = number_of(state, "epoch", self), _counted(state, self)
         same = self._run is not None and epoch == self._epoch
         run = self.base_iterator if same else self._opened(epoch)
-        run.set_state(state)
+        run.set_state(self._state_of_run(state))
         if counted is not None:
             self._steps.counted.setdefault(epoch, counted)
         before, self._run = self._run, run
-        self._epoch, self._is_over = epoch, False
+        self._epoch, self._is_over, self._digests = epoch, False, None
         if before is not None and before is not run:
             before.close()
 
     def fits(self, state: State) -> bool:
         """Return whether a state has all lanes of this host; raise if it is not of these lanes."""
-        check_lane_state(state, self, self.lanes, (), self._rows)
+        check_lane_state(state, self, self.lanes, (), self.rows_per_lane)
         return all(str(lane) in state["lane_states"] for lane in self.owned)
 
     def merged(self, states: Sequence[State]) -> State:
@@ -275,6 +322,10 @@ def _checked_workers(
             " Leave the second out."
         )
     return None if options is None or options.num_workers == 0 else options
+
+
+def _digest_in(state: Any) -> Any:
+    return state[STEERED]["digest"] if is_steered(state) else None
 
 
 def _counted(state: State, owner: object) -> tuple[int, int] | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from wholegrain._core.interruption import is_interruption
+from wholegrain._core.origins import Origin
 from wholegrain._core.tracebacks import keep_user_frames
 from wholegrain._core.types import State
 from wholegrain._graph import shares
@@ -16,6 +18,7 @@ from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.nodes.interleave import InterleaveIterDataset
 from wholegrain._graph.nodes.read_ahead import PrefetchIterDataset
+from wholegrain._graph.provenance import checked_step, no_step, nothing_yet
 from wholegrain._graph.run_iterator import Run
 from wholegrain._graph.shard_states import interleave_of
 from wholegrain._state import files
@@ -53,6 +56,7 @@ class ElasticDatasetIterator(DatasetIterator[Any]):
         self._iterator: DatasetIterator[Any] | None = None
         self._closed = False
         self._is_map = isinstance(ds, MapDataset)
+        self._is_redistributed = False
         if isinstance(ds, MapDataset):
             if ds.sparse:
                 raise ValueError(
@@ -115,16 +119,63 @@ class ElasticDatasetIterator(DatasetIterator[Any]):
     def _shard(self) -> IterDataset[Any]:
         size, options = self._batch_size(), self._shard_options
         if isinstance(self._ds, MapDataset):
-            first = self._global_next_index + options.shard_index
-            part = self._ds[first :: options.shard_count]
-            batches: MapDataset[Any] = part.batch(size, drop_remainder=True)
-            ds = batches.to_iter_dataset(self._read_options)
+            ds = self._batches(self._ds, self._global_next_index)
             if self._multiprocessing_options is not None:
                 ds = ds.mp_prefetch(self._multiprocessing_options)
             return ds
         whole = _interleaved(self._ds)
         share = shares.shard(whole, options.shard_index, options.shard_count, False)
         return share.batch(size) if size else share
+
+    def _batches(self, ds: MapDataset[Any], first: int) -> IterDataset[Any]:
+        """Return this shard's batches, from a position of all shards on."""
+        options = self._shard_options
+        part = ds[first + options.shard_index :: options.shard_count]
+        batches = part.batch(self._batch_size(), drop_remainder=True)
+        return batches.to_iter_dataset(self._read_options)
+
+    # Steps.
+
+    def _whole_run(self, method: str) -> Any:
+        raise TypeError(
+            f"`{method}` of an `ElasticIterator` needs `lanes`, because without them the rows of a"
+            " process depend on the number of processes."
+        )
+
+    def provenance(self, step: int | None = None) -> list[Origin]:
+        if not isinstance(self._ds, MapDataset):
+            self._check_steps_are_known(step)
+            return self.base_iterator.provenance(step)
+        size = self._global_batch_size
+        if step is None:
+            first = self._global_next_index - size
+            if first < 0:
+                raise nothing_yet()
+        else:
+            first = checked_step(step) * size
+        # Only positions count: what other numbers of processes have read before does not matter.
+        step, offset = divmod(first, size)
+        run: Run[Any] = Run(self._batches(self._ds, offset))
+        with contextlib.closing(run):
+            return run.provenance(step)
+
+    def seek(self, step: int) -> None:
+        if not isinstance(self._ds, MapDataset):
+            self._check_steps_are_known(step)
+            self.base_iterator.seek(step)
+            return
+        step = checked_step(step)
+        total = len(self._batches(self._ds, 0).parents[0])
+        if step > total:
+            raise no_step(step, total)
+        self.set_state({"global_next_index": step * self._global_batch_size})
+
+    def _check_steps_are_known(self, step: int | None) -> None:
+        if step is not None and self._is_redistributed:
+            raise ValueError(
+                "The datasets of this process were read by another number of processes before, so"
+                " earlier steps are not known here. `lanes` makes them independent of that number."
+            )
 
     @property
     def is_closed(self) -> bool:
@@ -190,6 +241,7 @@ class ElasticDatasetIterator(DatasetIterator[Any]):
             self._iterator.move_stage(move)
         else:
             move()
+        self._is_redistributed = True
 
     async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
         return files.save_later(self, directory)

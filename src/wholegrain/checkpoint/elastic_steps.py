@@ -110,6 +110,10 @@ class EpochSteps:
             return fewest // self._options.rows
         return -(-most // self._options.rows)
 
+    def before(self, epoch: int) -> int:
+        """Return how many steps the lanes of a pipeline without end have made before an epoch."""
+        return epoch * (self.of(epoch) or 0) if self.is_endless else 0
+
     def _count(self, epoch: int) -> tuple[int, int]:
         if epoch not in self.counted:
             file = self._file(epoch)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from wholegrain._core import tree
 from wholegrain._core.failure import can_be_recorded
 from wholegrain._core.mask import with_mask
+from wholegrain._core.origins import Traced, TracedCall, TracedTest, in_rows
 from wholegrain._core.types import State
 from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
 from wholegrain._graph.kinds import OneParentIterNode
@@ -28,6 +30,9 @@ from wholegrain._state.validate import (
 )
 from wholegrain.sharding import ShardOptions, check_shard_options
 
+if TYPE_CHECKING:
+    from wholegrain._graph.tracing import Tracer
+
 _KEEP_STATE_EVERY = 64
 """The parent's state is kept before every element whose number is a multiple of this."""
 
@@ -35,7 +40,6 @@ _KEEP_STATE_EVERY = 64
 class BucketIterDataset(OneParentIterNode[Any]):
     """Batches of elements of similar lengths; see `IterDataset.bucket`."""
 
-    not_traced = "`bucket`, whose rows come from different positions of its parent"
     checkpoint = CheckpointSpec(
         fixed=("plan.boundaries", "plan.batch_sizes", "plan.remainder"),
         free=("plan.length", "load", "shard"),
@@ -77,9 +81,17 @@ class BucketIterDataset(OneParentIterNode[Any]):
         if load is not None and not callable(load):
             raise TypeError(f"`load` has to be a function, but got {load!r}.")
         self._load = load
+        self._opened_as: type[BucketDatasetIterator] = BucketDatasetIterator
 
     def open(self) -> DatasetIterator[Any]:
-        return BucketDatasetIterator(self._parent.__iter__(), self._plan, self._shard, self._load)
+        return self._opened_as(self._parent.__iter__(), self._plan, self._shard, self._load)
+
+    def _traced(self, tracer: Tracer) -> Any:
+        traced: Any = tracer.passing(self)
+        traced._opened_as = _TracedBucketIterator
+        traced._plan = dataclasses.replace(self._plan, length=TracedTest(self._plan.length))
+        traced._load = None if self._load is None else TracedCall(self._load)
+        return traced
 
     @property
     def _element_spec(self) -> Any:
@@ -186,16 +198,24 @@ class BucketDatasetIterator(TransformIterator[Any]):
         try:
             if self._load is not None:
                 rows = [self._load(row) for row in rows]
-            batch = padded_batch(rows, lengths, width, here if own else here + 1, plan.pad_value)
+            batch = self._joined(rows, lengths, (here, width), len(own))
         except Exception as error:
             self.explain(error, self._load or self._plan.length)
             raise
-        if not own:
-            batch = tree.map_leaves(lambda leaf: leaf[1:], batch)
         if self.observed is not None:
             filled = sum(length for _, _, length in own)
             self.observed.times_of(self.observed_as).note_cells(filled, here * width)
-        return with_mask(batch, np.arange(here) < len(own)) if plan.remainder == "pad" else batch
+        return batch
+
+    def _joined(
+        self, rows: list[Any], lengths: list[int], shape: tuple[int, int], filled: int
+    ) -> Any:
+        """Return a batch of a shape, in which so many rows are no padding."""
+        plan, (here, width) = self._plan, shape
+        batch = padded_batch(rows, lengths, width, here if filled else here + 1, plan.pad_value)
+        if not filled:
+            batch = tree.map_leaves(lambda leaf: leaf[1:], batch)
+        return with_mask(batch, np.arange(here) < filled) if plan.remainder == "pad" else batch
 
     def _forget_states(self) -> None:
         """Forget states from before the oldest element that is held."""
@@ -254,3 +274,14 @@ class BucketDatasetIterator(TransformIterator[Any]):
     def close(self) -> None:
         self._waiting.clear()
         super().close()
+
+
+class _TracedBucketIterator(BucketDatasetIterator):
+    """The same, of elements that carry their origins."""
+
+    def _joined(
+        self, rows: list[Any], lengths: list[int], shape: tuple[int, int], filled: int
+    ) -> Any:
+        batch = super()._joined([row.value for row in rows], lengths, shape, filled)
+        own = in_rows(batch, [(row.origins, 1) for row in rows[:filled]])
+        return Traced(batch, own.origins, shape[0])

@@ -12,6 +12,7 @@ import numpy as np
 from wholegrain._core.failure import Failure, PartlyFailed, can_be_recorded
 from wholegrain._core.names import transform_name
 from wholegrain._core.origins import TracedFlatMap
+from wholegrain._core.tolerated import Tolerated, read_again, tolerated
 from wholegrain._core.types import FlatMaps, Indices, S, State, T
 from wholegrain._graph.chunks import after_failure, for_each
 from wholegrain._graph.element_iterator import FunctionIterator
@@ -60,7 +61,9 @@ class FlatMapMapDataset(OneParentMapNode[T]):
 
     def getitem(self, index: int) -> T | None:
         at, part = divmod(index, self._transform.max_fan_out)
-        parts = self._split(self.parent.getitem(at))
+        # A failure that is tolerated counts for the first part.
+        read = self.parent.getitem
+        parts = self._split(read_again(read, at) if part else read(at))
         return parts[part] if part < len(parts) else None
 
     def getitems(self, indices: Indices) -> Sequence[T | None]:
@@ -111,9 +114,16 @@ class FlatMapMapDataset(OneParentMapNode[T]):
 
 
 def _part_of(parts: Sequence[Any] | Failure, part: int) -> Any:
-    if isinstance(parts, Failure):
+    if not isinstance(parts, Failure):
+        return parts[part] if part < len(parts) else None
+    found = tolerated(parts)
+    if found is None:
         return parts
-    return parts[part] if part < len(parts) else None
+    # The failure counts once, and a substitute has parts like any other element.
+    made = () if found.element is None else found.element
+    element = made[part] if part < len(made) else None
+    events = () if part else found.events
+    return Failure(Tolerated(events, element, found.ends_good), parts.stage, parts.at)
 
 
 class FlatMapIterDataset(OneParentIterNode[T]):

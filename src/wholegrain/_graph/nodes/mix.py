@@ -65,7 +65,7 @@ class MixedMapDataset(ManyParentsMapNode[T]):
     same_each_epoch = False  # An epoch continues in each component where the last one ended.
 
     def __init__(self, datasets: Any, weights: Any, options: MixOptions = _PLAIN) -> None:
-        components = components_of(datasets, options.seed_by)
+        components = components_of(datasets, weights, options)
         super().__init__(components.datasets)
         self._keys = components.names
         _, self._stop, self._max_repetitions, self._seed_by = options
@@ -204,8 +204,11 @@ def _as_array(pairs: Sequence[tuple[int, int]]) -> Any:
 class MixedIterDataset(IterNode[T]):
     """Several datasets mixed by weight, in order, until one ends."""
 
+    keeps_journal = True
+    """Whether its states have the changes of its weights."""
+
     def __init__(self, datasets: Any, weights: Any, options: MixOptions = _PLAIN) -> None:
-        components = components_of(datasets, options.seed_by)
+        components = components_of(datasets, weights, options)
         super().__init__(components.datasets)
         self._keys = components.names
         self._unit, self._stop, self._max_repetitions, self._seed_by = options

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from typing import Any, TypeGuard
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wholegrain._core.errors import stage_notes
 from wholegrain._core.failure import Failure, PartlyFailed, can_be_recorded, to_raise_once
 from wholegrain._core.log import logger
+from wholegrain._core.origins import Traced
 from wholegrain._core.stack import Empty
 from wholegrain._core.tolerated import (
     Event,
@@ -19,42 +19,33 @@ from wholegrain._core.tolerated import (
     settled,
     with_element,
 )
-from wholegrain._core.types import Indices, NDArray, State, T
+from wholegrain._core.types import Indices, NDArray, T
 from wholegrain._graph.chunks import raise_failure, read_after
-from wholegrain._graph.error_rules import Rule, keeps_places, origin_of
-from wholegrain._graph.iterator import DatasetIterator, TransformIterator, go_to_state_of
+from wholegrain._graph.error_rules import Rule, keeps_places, origin_of, source_of
+from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.kinds import OneParentIterNode, OneParentMapNode
 from wholegrain._graph.map_dataset import MapDataset
-from wholegrain._graph.tolerance import Counts
+from wholegrain._graph.steps import steps_of
+from wholegrain._graph.tolerant_iterators import (
+    OnErrorIterator,
+    ReplacingIterator,
+    can_be_tolerated,
+    text_of,
+)
 from wholegrain._state.counting import CountingRule
 from wholegrain._state.spec import CheckpointSpec
 
+if TYPE_CHECKING:
+    from wholegrain._graph.tracing import Tracer
+
 _MOST_SUBSTITUTES = 64
 """How many substitutes are tried for an element. If all of them fail, so does the element."""
-
-_PROGRAMMING = (NameError, ImportError, SyntaxError, MemoryError, NotImplementedError)
-_PLACE = re.compile(r"element (-?\d+) there, element -?\d+ of the pipeline, index (-?\d+) of")
-_STAGE = re.compile(r"This happened in (.*?), (?:element|at) ")
-
-
-def can_be_tolerated(error: BaseException) -> TypeGuard[Exception]:
-    """Return whether an exception may be the fault of a record rather than of the program."""
-    ends = isinstance(error, (StopIteration, Tolerated))
-    return isinstance(error, Exception) and not ends and not isinstance(error, _PROGRAMMING)
-
-
-def _text_of(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:500]
 
 
 class OnErrorMapDataset(OneParentMapNode[T]):
     """The parent, with its failed elements missing or replaced."""
 
     keeps_size = True
-    not_traced = (
-        "`on_error` on a MapDataset, because elements that fail or are replaced keep their places"
-        " there. On an IterDataset, `on_error` can be traced"
-    )
     checkpoint = CheckpointSpec(
         free=("rule.policy_name", "rule.budget", "rule.consecutive"), position="parent"
     )
@@ -112,7 +103,7 @@ class OnErrorMapDataset(OneParentMapNode[T]):
                 raise
             elements = read_after(error, parent.getitem, indices.tolist(), parent, indices)
         for passed in to_raise_once():  # Reading the elements one by one has helped.
-            logger().warning("%s: a read of several elements failed: %s", self, _text_of(passed))
+            logger().warning("%s: a read of several elements failed: %s", self, text_of(passed))
         if type(elements) is not PartlyFailed:
             return elements
         return PartlyFailed(
@@ -137,7 +128,7 @@ class OnErrorMapDataset(OneParentMapNode[T]):
         source, number, epoch = origin_of(stage, at)
         policy = self._rule.policy
         name = self._rule.policy_name
-        record = FailedRecord(_text_of(error), name, str(stage), at, source, number, epoch)
+        record = FailedRecord(text_of(error), name, str(stage), at, source, number, epoch)
         element = None
         if policy == "replace":
             element = self._substitute(index)
@@ -145,13 +136,20 @@ class OnErrorMapDataset(OneParentMapNode[T]):
                 return failure
         elif not isinstance(policy, str):
             try:
-                element = policy(error, record)
+                element = self._made(policy(error, record), stage, at)
             except Exception as another:
                 if not can_be_recorded(another):
                     raise
                 return Failure(another, self, index)
         event = Event(self._rule.uid, record, index // max(len(self), 1))
         return Failure(Tolerated((event,), element), stage, at)
+
+    def _made(self, element: Any, stage: Any, at: int) -> Any:
+        """Return what a function has made in the place of an element of a stage."""
+        return element
+
+    def _traced(self, tracer: Tracer) -> Any:
+        return _TracedOnError(tracer(self.parent), self._rule)
 
     def _substitute(self, index: int) -> Any:
         """Return the element that replaces the one at `index`; None if none can be read.
@@ -186,6 +184,16 @@ class OnErrorMapDataset(OneParentMapNode[T]):
         return f"OnErrorMapDataset(policy={self._rule.policy_name})"
 
 
+class _TracedOnError(OnErrorMapDataset[Any]):
+    """The same, of elements that carry their origins. A substitute has those of its own record."""
+
+    def _made(self, element: Any, stage: Any, at: int) -> Any:
+        if element is None:
+            return None
+        source, index = source_of(stage, at)
+        return Traced(element, () if source is None else (source.origin_at(index),))
+
+
 def _scattered(position: int, attempt: int) -> int:
     """Return a number of 64 bits that depends on two others, by the splitmix64 function."""
     mixed = (position * 0x9E3779B97F4A7C15 + attempt * 0xD1B54A32D192ED03) & 0xFFFFFFFFFFFFFFFF
@@ -201,23 +209,30 @@ class OnErrorIterDataset(OneParentIterNode[T]):
     checkpoint = CheckpointSpec(
         free=("rule.policy_name", "rule.budget", "rule.consecutive"), position="parent"
     )
-    counting = CountingRule(tolerates=True)
     gives_place = True
 
     def __init__(self, parent: Any, rule: Rule) -> None:
         super().__init__(parent)
-        if rule.policy == "replace":
-            raise ValueError(
-                'on_error("replace") needs to read another element, so it belongs on a MapDataset,'
-                " before `to_iter_dataset()`. On an IterDataset, give a function that returns the"
-                ' substitute, or use "skip".'
-            )
-        self._rule = rule.for_length(None)
+        steps = steps_of(parent) if isinstance(rule.budget, float) else None
+        self._rule = rule.for_length(None if steps is None else steps.total)
 
     @property
-    def only_chooses(self) -> bool:  # type: ignore[override]
-        """Whether it returns elements of its parent as they are, and no substitutes."""
-        return self._rule.policy == "skip"
+    def replaces_failed(self) -> bool:
+        """Whether another element takes the place of one that fails."""
+        return self._rule.policy == "replace"
+
+    @property
+    def counting(self) -> CountingRule | None:
+        """The effect on positions. A substitute is an element of a later position."""
+        return None if self.replaces_failed else CountingRule(tolerates=True)
+
+    def _traced(self, tracer: Tracer) -> Any:
+        traced: Any = tracer.passing(self)
+        policy = self._rule.policy
+        if callable(policy):
+            # Which record has failed is not known here, so what a function returns has no origins.
+            traced._rule = replace(self._rule, policy=_TracedPolicy(policy))
+        return traced
 
     @property
     def rule(self) -> Rule:
@@ -225,7 +240,8 @@ class OnErrorIterDataset(OneParentIterNode[T]):
         return self._rule
 
     def open(self) -> DatasetIterator[T]:
-        return OnErrorIterator(self._parent.__iter__(), self._rule)
+        kind = ReplacingIterator if self.replaces_failed else OnErrorIterator
+        return kind(self._parent.__iter__(), self._rule)
 
     def _about(self, name: str) -> str:
         return f"{name}: {self._rule.about}"
@@ -237,96 +253,11 @@ class OnErrorIterDataset(OneParentIterNode[T]):
         return f"OnErrorIterDataset(policy={self._rule.policy_name})"
 
 
-class OnErrorIterator(TransformIterator[T]):
-    """A position in the parent, and how many failures were tolerated before it."""
+class _TracedPolicy:
+    def __init__(self, policy: Callable[[Exception, FailedRecord], Any]) -> None:
+        self._policy = policy
+        self.__name__ = getattr(policy, "__name__", str(policy))
 
-    def __init__(self, parent: DatasetIterator[Any], rule: Rule) -> None:
-        super().__init__(parent)
-        self._rule = rule
-        self._counts = Counts(self.context.account)
-        self._last: BaseException | None = None  # The failure just before this position.
-
-    def __next__(self) -> T:
-        return self._read(self.parent.__next__)  # type: ignore[no-any-return]
-
-    def take(self, count: int) -> list[T]:
-        if not self.takes_back:
-            return super().take(count)
-        taken: list[T] = self._read(lambda: self.parent.take(count))
-        if not taken:
-            self._check_end()
-        return taken
-
-    def _read(self, read: Callable[[], Any]) -> Any:
-        while True:
-            try:
-                found = read()
-            except StopIteration:
-                self._check_end()
-                raise
-            except Exception as error:
-                if not can_be_recorded(error) or not can_be_tolerated(error):
-                    raise
-                substitute = self._tolerate(error)
-                if substitute is None:
-                    continue
-                return substitute
-            self._counts.good, self._last = True, None
-            return found
-
-    @property
-    def takes_back(self) -> bool:
-        return self._rule.policy == "skip" and self.parent.takes_back
-
-    def put_back(self, count: int) -> None:
-        self.parent.put_back(count)
-
-    def pass_over(self, count: int) -> None:
-        self.parent.pass_over(count)
-
-    def _tolerate(self, error: Exception) -> Any:
-        record = self._record(error)
-        policy = self._rule.policy
-        element = policy(error, record) if callable(policy) else None
-        self._last = error
-        self._counts.tolerate(Tolerated((Event(self._rule.uid, record),), element))
-        return element
-
-    def _record(self, error: BaseException) -> FailedRecord:
-        stage, at, index = str(self.parent), None, None
-        for note in stage_notes(error):
-            if found := _STAGE.search(note):
-                stage = found[1]
-            if found := _PLACE.search(note):
-                at, index = int(found[1]), int(found[2])
-        return FailedRecord(_text_of(error), self._rule.policy_name, stage, at, None, index)
-
-    def _check_end(self) -> None:
-        """Raise if an iterator of the user's has ended because it failed."""
-        last, self._last = self._last, None
-        origin: Any = self.parent
-        while origin._parents if isinstance(origin, DatasetIterator) else ():
-            origin = origin._parents[0]
-        if last is not None and not type(origin).__module__.startswith("wholegrain."):
-            last.add_note(
-                f"{type(origin).__name__} has ended with this error, so `on_error` cannot go on"
-                " after it. Its `__next__` has to be able to continue with the next element; a"
-                " generator cannot."
-            )
-            raise last
-
-    @property
-    def moves_at_end(self) -> bool:
-        return True
-
-    def get_state(self) -> State:
-        return self._counts.wrapped(self.parent.get_state())
-
-    def check_state(self, state: State) -> None:
-        super().check_state(self._counts.unwrapped(state, self._rule))
-
-    def go_to(self, state: State) -> None:
-        inner = self._counts.unwrapped(state, self._rule)
-        go_to_state_of(self.parent, inner)
-        self._counts.go_to({} if inner is state else state)
-        self._last = None
+    def __call__(self, error: Exception, record: FailedRecord) -> Traced | None:
+        element = self._policy(error, record)
+        return None if element is None else Traced(element, ())
