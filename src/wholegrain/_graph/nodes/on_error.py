@@ -10,7 +10,7 @@ import numpy as np
 
 from wholegrain._core.failure import Failure, PartlyFailed, can_be_recorded, to_raise_once
 from wholegrain._core.log import logger
-from wholegrain._core.origins import Traced
+from wholegrain._core.origins import Origins, Traced
 from wholegrain._core.stack import Empty
 from wholegrain._core.tolerated import (
     Event,
@@ -23,7 +23,7 @@ from wholegrain._core.types import Indices, NDArray, T
 from wholegrain._graph.chunks import raise_failure, read_after
 from wholegrain._graph.error_rules import Rule, keeps_places, origin_of, source_of
 from wholegrain._graph.iterator import DatasetIterator
-from wholegrain._graph.kinds import OneParentIterNode, OneParentMapNode
+from wholegrain._graph.kinds import ElementTransform, OneParentIterNode, OneParentMapNode
 from wholegrain._graph.map_dataset import MapDataset
 from wholegrain._graph.steps import steps_of
 from wholegrain._graph.tolerant_iterators import (
@@ -161,14 +161,14 @@ class OnErrorMapDataset(OneParentMapNode[T]):
         epoch, position = divmod(index, length)
         for attempt in range(1, _MOST_SUBSTITUTES + 1):
             at = epoch * length + _scattered(position, attempt) % length
-            (element,) = self._read_substitute(at)
+            (element,) = self._read_one(self.parent, at)
             if element is not None and type(element) is not Failure:
                 return element
         return None
 
-    def _read_substitute(self, at: int) -> Sequence[Any]:
+    def _read_one(self, dataset: MapDataset[Any], at: int) -> Sequence[Any]:
         try:
-            return self.parent.getitems(np.array([at]))
+            return dataset.getitems(np.array([at]))
         except Exception as error:
             if not can_be_recorded(error):
                 raise
@@ -188,10 +188,17 @@ class _TracedOnError(OnErrorMapDataset[Any]):
     """The same, of elements that carry their origins. A substitute has those of its own record."""
 
     def _made(self, element: Any, stage: Any, at: int) -> Any:
-        if element is None:
-            return None
+        return None if element is None else Traced(element, self._origins(stage, at))
+
+    def _origins(self, stage: Any, at: int) -> Origins:
+        """Return where an element comes from that a stage could not read or compute."""
         source, index = source_of(stage, at)
-        return Traced(element, () if source is None else (source.origin_at(index),))
+        if hasattr(source, "origin_at"):
+            return (source.origin_at(index),)
+        if not isinstance(stage, ElementTransform):
+            return ()
+        (read,) = self._read_one(stage.parent, at)  # What the function was called with.
+        return read.origins if isinstance(read, Traced) else ()
 
 
 def _scattered(position: int, attempt: int) -> int:
