@@ -19,7 +19,7 @@ import sys
 from wholegrain.sources import RemoteOptions, set_remote_options
 from wholegrain.sources._paths import expand
 from wholegrain.sources._remote import locate
-set_remote_options(RemoteOptions(endpoint=sys.argv[1]))
+set_remote_options(RemoteOptions(endpoint=sys.argv[1], hedge_after_s=None))
 locate("s3://data/")  # It imports the library.
 print("ready", flush=True)
 sys.stdin.readline()
