@@ -7,8 +7,8 @@
     python benchmarks/cliffs.py --plain                 beside plain loops alone, which is quicker
 
 Prints the worst first, then how they are distributed. Ratios above 1 mean that wholegrain is the
-quicker one. They are medians over interleaved rounds; `cpu` is the processor time of the process
-and of all that it started, which is the steadier one on a busy machine.
+quicker one. They are those of the sums of interleaved rounds; `cpu` is the processor time of the
+process and of all that it started, which is the steadier one on a busy machine.
 """
 
 import argparse
@@ -29,6 +29,9 @@ sys.path.insert(0, str(HERE))
 from harness.environments import HOME, Environments  # noqa: E402
 from pipelines.build import has_workers  # noqa: E402
 from pipelines.draw import draw, text_of  # noqa: E402
+
+_LONG_S = 0.5
+"""A sample that takes this long is taken once."""
 
 
 class Stuck(Exception):
@@ -103,6 +106,7 @@ class Measured:
         self.failure = ""
         self.ratios: dict[str, float] = {}
         self.seconds = 0.0  # Of the processor, for one of its items, here.
+        self.noise = 1.0  # The longest of its samples here divided by the shortest.
 
     @property
     def worst(self) -> float:
@@ -145,17 +149,24 @@ def measure(
     items = max(3, 128 // size)
     if grain is not None and here.ask("digest", items) != grain.ask("digest", items):
         raise Stuck("the first elements are not those of Grain")
-    counts = [library.ask("calibrate", kind, seconds) for _, library, kind in runs]
-    samples: list[list[list[float]]] = []
+    counts = [
+        library.ask("calibrate", kind, seconds / 2 if library is grain else seconds)
+        for _, library, kind in runs
+    ]
+    samples: list[list[list[float]]] = [[] for _ in runs]
     for turn in range(rounds):
-        order = [(place + turn) % len(runs) for place in range(len(runs))]
-        taken = {p: runs[p][1].ask("sample", runs[p][2], counts[p]) for p in order}
-        samples.append([taken[place] for place in range(len(runs))])
-    for place, (name, _, _) in enumerate(runs[1:], 1):
-        for column, clock in ((0, "cpu"), (1, "wall")):
-            found = [one[place][column] / max(one[0][column], 1e-12) for one in samples]
-            measured.ratios[f"{name} {clock}"] = statistics.median(found)
-    measured.seconds = statistics.median(one[0][0] for one in samples)
+        for place in ((place + turn) % len(runs) for place in range(len(runs))):
+            taken, (_, library, kind) = samples[place], runs[place]
+            if not taken or taken[0][1] * counts[place] < _LONG_S:
+                taken.append(library.ask("sample", kind, counts[place]))
+    # Not the best ones: of elements that are read in large chunks, some samples have fewer reads.
+    means = [[statistics.mean(column) for column in zip(*taken, strict=True)] for taken in samples]
+    for (name, _, _), (cpu, wall) in zip(runs[1:], means[1:], strict=True):
+        measured.ratios[f"{name} cpu"] = cpu / max(means[0][0], 1e-12)
+        measured.ratios[f"{name} wall"] = wall / max(means[0][1], 1e-12)
+    measured.seconds = means[0][0]
+    own = [one[0] for one in samples[0]]
+    measured.noise = max(own) / max(min(own), 1e-12)
 
 
 def summary(name: str, values: list[float]) -> str:
@@ -259,6 +270,8 @@ def compare(
         print(one.line())
     for name in ("grain cpu", "grain wall", "plain cpu", "plain wall"):
         print(summary(name, [one.ratios[name] for one in good if name in one.ratios]))
+    noise = statistics.median(one.noise for one in good) if good else 1.0
+    print(f"The longest sample of a pipeline here took {noise:.2f} times as long as the shortest.")
     bad = [one for one in all_measured if one.failure]
     for one in bad:
         print(f"FAILED {one.line()}")

@@ -95,7 +95,8 @@ class Worker:
     def calibrate(self, kind: str, seconds: float) -> int:
         """Return how many items take about `seconds`, once what was read ahead is used up."""
         lump = items = self._epoch_of(kind, 2 * seconds) or self._lump
-        deque(self._streams[kind].take(1), maxlen=0)  # To start workers is not what takes long.
+        # To start workers is not what takes long.
+        deque(self._streams[kind].take(64 if self._has_workers else 1), maxlen=0)
         while True:
             wall = time.perf_counter()
             deque(self._streams[kind].take(items), maxlen=0)
@@ -116,7 +117,7 @@ class Worker:
         began = time.perf_counter()
         try:
             # A few large batches may all be read ahead: then nothing less than all says much.
-            while time.perf_counter() < began + (seconds if count >= 64 else 3.0):
+            while time.perf_counter() < began + (seconds if count >= 64 else 4.0):
                 found = sum(1 for _ in islice(epoch, 16))
                 count += found
                 if found < 16:
@@ -136,10 +137,11 @@ class Worker:
         gc.collect()
         cpu, wall = cpu_seconds(), time.perf_counter()
         deque(stream.take(items), maxlen=0)
-        ended = time.perf_counter()
+        ended, looking = time.perf_counter(), time.thread_time()
         if kind != "plain":
             ended = wait_until_quiet(5.0)
-        return (cpu_seconds() - cpu) / items, (ended - wall) / items
+        looking = time.thread_time() - looking  # The library's threads ran meanwhile, this one not.
+        return (cpu_seconds() - cpu - looking) / items, (ended - wall) / items
 
     def profile(self, items: int) -> str:
         """Return where the time of some items goes."""

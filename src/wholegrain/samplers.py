@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from wholegrain._core.permute import shuffle_index, shuffle_indices
+from wholegrain._core.permute import shuffle_each, shuffle_index, shuffle_indices
 from wholegrain._core.types import Indices
 from wholegrain._core.whole_number import whole_number
 from wholegrain.record import RecordMetadata
@@ -190,13 +190,13 @@ class IndexSampler(_BuiltInSampler):
 
     def record_keys(self, indices: Indices) -> Indices:
         epochs, positions = np.divmod(indices // self._count, self._length)
-        if self._shuffle and self._seed is not None:
-            shuffled = np.empty_like(positions)
-            for epoch in np.unique(epochs).tolist():
-                here = epochs == epoch
-                seed = (self._seed + epoch) % 2**32
-                shuffled[here] = shuffle_indices(positions[here], self._length, seed)
-            positions = shuffled
+        if self._shuffle and self._seed is not None and len(indices):
+            seeds = (self._seed % 2**32 + epochs) % 2**32
+            seed = int(seeds[0])
+            if (seeds == seed).all():  # A chunk rarely spans two epochs.
+                positions = shuffle_indices(positions, self._length, seed)
+            else:
+                positions = shuffle_each(positions, self._length, seeds)
         return self._first + positions
 
     def __repr__(self) -> str:

@@ -17,6 +17,13 @@ class _Copies(X.FlatMapTransform):  # type: ignore[misc]
         return [element.copy()]
 
 
+class _Twice(X.FlatMapTransform):  # type: ignore[misc]
+    max_fan_out = 2
+
+    def flat_map(self, element: Any) -> list[Any]:
+        return [element, element]
+
+
 def _numbers(count: int = 300) -> wg.IterDataset[Any]:
     """Return arrays that are all the same one."""
     buffer = np.zeros(1, int)
@@ -57,3 +64,9 @@ def test_it_is_right_with_clocks_around_the_stages_too() -> None:
         if step % 100 == 50:
             it.set_clocks(step % 200 == 50)  # Clocks keep adjacent functions from running fused.
     assert found == list(range(3000))
+
+
+def test_parts_that_are_the_same_object_do_not_hide_one_that_is_changed_each_time() -> None:
+    ds: Any = X.FlatMapIterDataset(_numbers(), _Twice())
+    assert [int(array[0]) for array in ds] == [n // 2 for n in range(600)]
+    assert list(ds.map(lambda array: int(array[0]))) == [n // 2 for n in range(600)]

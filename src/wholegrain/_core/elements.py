@@ -9,6 +9,8 @@ import numpy as np
 from wholegrain._core import tree
 from wholegrain._core.interruption import is_interruption
 
+_SIZED = frozenset({np.ndarray, int, float, bool})
+
 
 def describe(element: Any) -> Any:
     """Return a tree like `element` with each leaf replaced by its type and shape."""
@@ -47,6 +49,9 @@ def nbytes(element: Any) -> int:
     For objects with declared fields, such as dataclasses, only the fields themselves count, not
     objects nested in them.
     """
+    kind = type(element)
+    if kind in _SIZED:  # The usual elements of short runs, whose first reads are measured.
+        return element.nbytes if kind is np.ndarray else 32
     try:
         return sum(_nbytes_of_fields(leaf) or _nbytes_of(leaf) for leaf in tree.leaves(element))
     except Exception as error:  # Such as a RecursionError for a list that contains itself.

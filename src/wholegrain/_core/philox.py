@@ -12,6 +12,7 @@ import numpy as np
 from numpy.random.bit_generator import ISpawnableSeedSequence
 
 _WORD = (1 << 64) - 1
+_START = np.zeros(4, np.uint64)  # numpy takes longer to make this of its default.
 
 
 class _Key(ISpawnableSeedSequence):
@@ -30,4 +31,4 @@ class _Key(ISpawnableSeedSequence):
 
 def generator(key: int) -> np.random.Generator:
     """Return the equivalent of `Generator(Philox(key=key))`."""
-    return np.random.Generator(np.random.Philox(_Key(key)))  # type: ignore[arg-type]
+    return np.random.Generator(np.random.Philox(_Key(key), counter=_START))  # type: ignore[arg-type]

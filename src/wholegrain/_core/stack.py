@@ -1,5 +1,6 @@
 """Stacks elements into a batch: each leaf of the tree becomes an array."""
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -34,21 +35,22 @@ def stack(elements: Sequence[Any], empty: Empty | None = None) -> Any:
     Raises:
         ValueError: If the elements differ in structure or in the shapes of their arrays.
     """
-    if empty is None:
-        return _stack(elements, _stack_leaves)
-    return _stack(elements, lambda leaves: _stack_leaves_into(leaves, empty))
-
-
-def _stack(elements: Sequence[Any], stack_leaves: Callable[[list[Any]], Any]) -> Any:
+    stack_leaves = _stack_leaves
+    if empty is not None:
+        stack_leaves = functools.partial(_stack_leaves_into, empty=empty)
     try:
         return tree.zip_leaves(stack_leaves, elements)
     except ValueError as error:
-        reason = str(error).removesuffix(".")
-        raise ValueError(
-            f"Cannot batch {len(elements)} elements: {reason}. All elements of a batch need the"
-            " same structure and the same shapes; pad, cut or drop those that"
-            f" differ, or pass `batch_fn`. The elements are:\n{_describe_elements(elements)}"
-        ) from error
+        raise _cannot_stack(elements, error) from error
+
+
+def _cannot_stack(elements: Sequence[Any], error: ValueError) -> ValueError:
+    reason = str(error).removesuffix(".")
+    return ValueError(
+        f"Cannot batch {len(elements)} elements: {reason}. All elements of a batch need the same"
+        " structure and the same shapes; pad, cut or drop those that differ, or pass `batch_fn`."
+        f" The elements are:\n{_describe_elements(elements)}"
+    )
 
 
 def _stack_leaves(leaves: list[Any]) -> NDArray[Any]:
@@ -58,7 +60,11 @@ def _stack_leaves(leaves: list[Any]) -> NDArray[Any]:
         if len(leaves) == 1:
             return first[None]  # type: ignore[no-any-return]
         try:
-            if first.ndim and _same_lengths(leaves):
+            if len(leaves) < tree.FEW and set(map(type, leaves)) == {np.ndarray}:
+                batch = np.array(leaves)
+                if batch.dtype is first.dtype:  # Other dtypes follow np.stack's promotion.
+                    return batch
+            if first.ndim and tree.are_alike(leaves, np.ndarray, len(first)):
                 # The same as np.stack, without creating a view of each array.
                 return np.concatenate(leaves).reshape(len(leaves), *first.shape)
         except (TypeError, ValueError):
@@ -75,11 +81,6 @@ def _stack_leaves(leaves: list[Any]) -> NDArray[Any]:
     elif kind in _PLAIN and len(set(map(type, leaves))) == 1:
         return np.array(leaves)
     return np.expand_dims(first, 0) if len(leaves) == 1 else np.stack(leaves)
-
-
-def _same_lengths(leaves: list[Any]) -> bool:
-    """Whether all leaves are arrays of one length. numpy checks the other dimensions."""
-    return set(map(type, leaves)) == {np.ndarray} and len(set(map(len, leaves))) == 1
 
 
 def _same_shapes(leaves: list[Any]) -> bool:
@@ -175,7 +176,10 @@ class GrowingBatch:
                 return _stack_leaves_into(leaves, self._empty)
             return batch if count == self._size else batch[:count]
 
-        return _stack(self._elements, stack_leaves)
+        try:
+            return tree.zip_leaves(stack_leaves, self._elements)
+        except ValueError as error:
+            raise _cannot_stack(self._elements, error) from error
 
 
 def has_large_arrays(element: Any) -> bool:

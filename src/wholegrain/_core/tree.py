@@ -21,8 +21,8 @@ from wholegrain._core.names import kind_of
 _LEAVES = frozenset({np.ndarray, int, float, bool, str, bytes, np.int64, np.float32, np.float64})
 
 
-_FEW = 16
-"""For fewer trees, a loop over their values is faster than an `itemgetter`."""
+FEW = 16
+"""For fewer trees, a loop is faster than functions that take them together."""
 
 
 class StructureMismatchError(ValueError):
@@ -99,14 +99,24 @@ def leaves(tree: Any) -> list[Any]:
     return found
 
 
+def are_alike(trees: Sequence[Any], kind: Any, length: int) -> bool:
+    """Return whether all trees have the same type and length."""
+    if len(trees) >= FEW:
+        return set(map(type, trees)) == {kind} and set(map(len, trees)) == {length}
+    for tree in trees:  # noqa: SIM110 - A generator would take longer.
+        if type(tree) is not kind or len(tree) != length:
+            return False
+    return True
+
+
 def _columns_by_key(first: dict[Any, Any], trees: Sequence[Any]) -> dict[Any, list[Any]]:
     """Check that all dicts have the same keys, and return their values by key in visiting order."""
     if len(trees) == 1:
         return {key: [first[key]] for key in _in_order(first)}
-    if set(map(type, trees)) == {dict} and set(map(len, trees)) == {len(first)}:
+    if are_alike(trees, dict, len(first)):
         try:
             # The same number of keys, and none is missing, so they are the same.
-            if len(trees) < _FEW:
+            if len(trees) < FEW:
                 return {key: [tree[key] for tree in trees] for key in _in_order(first)}
             return {key: list(map(itemgetter(key), trees)) for key in _in_order(first)}
         except KeyError:
@@ -141,7 +151,7 @@ def _in_order(keys: Iterable[Any]) -> list[Any]:
 
 def _columns(first: Any, trees: Sequence[Any]) -> Any:
     kind, length = type(first), len(first)
-    if set(map(type, trees)) == {kind} and set(map(len, trees)) == {length}:
+    if are_alike(trees, kind, length):
         return zip(*trees, strict=True)
     for tree in trees:
         if type(tree) is not kind or len(tree) != length:

@@ -20,6 +20,9 @@ LARGEST_CHUNK = 128
 CHUNK_BYTES = 1 << 18
 """How much memory a chunk may take."""
 
+_LOOKS = 32
+"""How many neighbours to compare, before elements that share an object are taken one by one."""
+
 _IMMUTABLE = frozenset({int, float, bool, complex, str, bytes, type(None), tuple, range})
 
 
@@ -33,12 +36,13 @@ class Pace:
         count: The size of the next chunk.
     """
 
-    __slots__ = ("_first", "_most", "_share", "count")
+    __slots__ = ("_last", "_looks", "_most", "_share", "count")
 
     def __init__(self, share: int = 1) -> None:
         self.count = 1
-        # The first element of each iterator, until one is compared with the next.
-        self._first: dict[int, Any] | None = {}
+        # The last element of each iterator, until one differs from the next.
+        self._last: dict[int, Any] | None = {}
+        self._looks = _LOOKS
         self._share = max(1, share)
         self._most = max(1, LARGEST_CHUNK // self._share)
 
@@ -55,7 +59,7 @@ class Pace:
         if seconds > CHUNK_S:
             self.count = max(1, int(len(elements) * CHUNK_S / seconds))
         elif elements and count < self._most and seconds < CHUNK_S / 4:
-            if self._first is not None and self._may_be_reused(iterator, elements[-1]):
+            if self._last is not None and self._may_be_reused(iterator, elements[-1]):
                 return
             if 4 * count * self._share * nbytes(elements[0]) > CHUNK_BYTES:
                 self._most = count
@@ -67,31 +71,34 @@ class Pace:
 
         A function may return the same array for each element, which is right as long as the
         consumer gets one at a time. So chunks grow only after two elements that have no array or
-        other mutable object in common.
+        other mutable object in common. Some may: a flat map may return an element twice.
         """
-        assert self._first is not None
+        assert self._last is not None
         mutable = _mutable_parts(element)
-        if mutable and id(iterator) not in self._first:
-            self._first[id(iterator)] = element
-            return True
-        if mutable & _mutable_parts(self._first.get(id(iterator))):
+        last = self._last.get(id(iterator))
+        if mutable and (last is None or mutable & _mutable_parts(last)):
+            self._last[id(iterator)] = element
+            self._looks -= last is not None
+            if self._looks:
+                return True
             self._most = 1
-        self._first = None
+        self._last = None
         return self._most == 1
 
 
 class Inputs:
     """Takes chunks from a parent whose elements may be one object that it changes each time."""
 
-    __slots__ = ("_first", "_most")
+    __slots__ = ("_last", "_looks", "_most")
 
     def __init__(self) -> None:
-        self._most = 1  # Until two elements were compared.
-        self._first: list[Any] | None = []
+        self._most = 1  # Until two neighbours differ.
+        self._last: list[Any] | None = []
+        self._looks = _LOOKS
 
     def take(self, parent: DatasetIterator[T], count: int) -> list[T]:
         """Take up to `count` elements; one at a time if they share an array or another object."""
-        if self._first is None:
+        if self._last is None:
             return parent.take(min(count, self._most))
         elements = parent.take(1)
         if elements:
@@ -99,13 +106,13 @@ class Inputs:
         return elements
 
     def _compare(self, element: Any) -> None:
+        assert self._last is not None
         mutable = _mutable_parts(element)
-        if mutable and not self._first:
-            self._first = [element]
-            return
-        if not self._first or not mutable & _mutable_parts(self._first[0]):
-            self._most = sys.maxsize
-        self._first = None
+        if mutable and (not self._last or mutable & _mutable_parts(self._last[0])):
+            self._looks -= len(self._last)
+            self._last = [element] if self._looks else None
+        else:
+            self._most, self._last = sys.maxsize, None
 
 
 def _mutable_parts(element: Any) -> set[int]:

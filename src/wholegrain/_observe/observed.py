@@ -47,10 +47,14 @@ class Observed:
 
     Args:
         aims: What the run is tracked for; None if it is not tracked.
+
+    Attributes:
+        is_on: Whether the run is measured.
     """
 
     def __init__(self, aims: Aims | None = None) -> None:
         self.aims: Any = aims
+        self.is_on = aims is not None or is_on()
         self.stages: dict[str, Times] = {}
         self.totals: dict[str, Total] = {}
         self.reads: dict[str, Reads] = {}
@@ -69,11 +73,6 @@ class Observed:
 
     def __reduce__(self) -> Any:
         return Observed, (self.aims,)  # Each worker measures for itself.
-
-    @property
-    def is_on(self) -> bool:
-        """Whether the run is measured."""
-        return self.aims is not None or is_on()
 
     # Iterators of the run.
 
@@ -113,7 +112,9 @@ class Observed:
         if self._clockable:
             if self.sampler.mode != OFF:  # The stages were reopened.
                 holder.set_clocks(True)
-            self.switch(ALWAYS if self.sampler.mode == ALWAYS else NOW_AND_THEN)
+                self.switch(ALWAYS if self.sampler.mode == ALWAYS else NOW_AND_THEN)
+            else:
+                self.sampler.begin(time.perf_counter())
 
     def _take_in(self, iterator: Any, dataset: Any) -> None:
         iterator.observed, iterator.observed_as = self, dataset

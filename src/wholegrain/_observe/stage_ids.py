@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
 import weakref
@@ -124,10 +123,11 @@ class StageIds:
     def _put(self, table: _Table, dataset: Any, name: str) -> None:
         key = id(dataset)
         self._numbers.setdefault(name, len(self._numbers))
-        reference: Any = functools.partial(_same, dataset)
-        with contextlib.suppress(TypeError):  # A class of the user's that has `__slots__`.
+        try:
             # Datasets are not kept alive: an interleave may open any number of them.
-            reference = weakref.ref(dataset, functools.partial(_forget, table, key))
+            reference: Any = weakref.ref(dataset, functools.partial(_forget, table, key))
+        except TypeError:  # A class of the user's that has `__slots__`.
+            reference = functools.partial(_same, dataset)
         table[key] = reference, name
 
     def _find(self, table: _Table, dataset: Any) -> str | None:

@@ -31,9 +31,6 @@ from wholegrain._state.validate import copy_state
 # After this many elements, decide whether a thread is worth it; then wait longer each time.
 _FIRST_STEPS, _MOST_STEPS = 16, 4096
 
-# With a smaller buffer, the stages downstream would run ahead by too few elements to gain by it.
-_LEAST_CHUNK = 8
-
 # This many slow measurements in a row are not noise.
 _SLOW_LOOKS = 2
 
@@ -141,8 +138,7 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
         self._background: Background | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
         self._state: State | None = None  # After the last element; None: ask the parent.
-        is_small = 0 < prefetch_buffer_size < _LEAST_CHUNK
-        self._takes_back = not is_small and getattr(parent, "takes_back", False)
+        self._takes_back = getattr(parent, "takes_back", False)
         self._returned: Returned[T] = Returned()  # By the last `take`, if a thread read them.
         self._count = 0
         self._count_is_known = True
@@ -231,8 +227,6 @@ class ThreadPrefetchDatasetIterator(StageIterator[T]):
     def _take_here(self, count: int) -> list[T]:
         """Take elements without a thread. The end leaves the state unchanged."""
         self._upstream.relink()
-        if self._takes_back and self._buffer_size:
-            count = min(count, self._buffer_size)  # The caller may not need them all yet.
         before = (self._state or self.parent.get_state()) if self._keeps_state else None
         probe = self._probe
         looks = probe is not None and probe.due()
