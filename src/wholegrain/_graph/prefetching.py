@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -339,7 +340,7 @@ def process_prefetch(
             f"{num_workers}. Give the number of elements that each worker may hold ready."
         )
     check_can_shard(ds, num_workers, sequential_slice)
-    if in_threads or (_has_no_gil() and backend is None):
+    if in_threads or (backend is None and _prefers_threads()):
         if worker_init_fn is not None:
             logger().warning(
                 "`worker_init_fn` is not called: Python runs without the GIL, so threads of this"
@@ -370,6 +371,7 @@ def _check_for_threads(num_workers: Any, lanes: Any, worker_init_fn: Any) -> Non
         )
 
 
-def _has_no_gil() -> bool:
-    is_enabled: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
-    return not is_enabled()
+def _prefers_threads() -> bool:
+    """Return whether threads replace processes: Python has no GIL, and none were asked for."""
+    is_gil_enabled: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
+    return not is_gil_enabled() and not os.environ.get("WHOLEGRAIN_WORKER_START")
