@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import os
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from wholegrain._graph.shares import Shares, check_can_shard
 from wholegrain._graph.user_functions import check_arguments
 from wholegrain._observe import outline
 from wholegrain._observe.shown import THREADS, WORKERS
+from wholegrain._read import machine
 from wholegrain._state import counting, workers
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import WrongStateError, wrong_state
@@ -373,5 +373,4 @@ def _check_for_threads(num_workers: Any, lanes: Any, worker_init_fn: Any) -> Non
 
 def _prefers_threads() -> bool:
     """Return whether threads replace processes: Python has no GIL, and none were asked for."""
-    is_gil_enabled: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
-    return not is_gil_enabled() and not os.environ.get("WHOLEGRAIN_WORKER_START")
+    return not machine.has_gil() and not os.environ.get("WHOLEGRAIN_WORKER_START")

@@ -39,6 +39,9 @@ from wholegrain.options import DatasetOptions
 
 _NONE: Iterator[Any] = iter(())
 
+_GRACE_S = 0.05
+"""How long `close` waits for `next` in another thread, if there is no GIL: it may be quick."""
+
 _TORN = -1
 """The value of `_limit` while the stages are torn."""
 
@@ -439,9 +442,10 @@ class Run(LastStage[T]):
     def close(self) -> None:
         self._closed = True  # First, because `next` in another thread looks at this last.
         thread, user = get_ident(), None
+        is_alone = self.turn_lock.acquire(timeout=_GRACE_S)
         while self.user and user is None:
             user = turns.user_of(self)
-        if user is None and self.turn_lock.acquire(blocking=False):
+        if user is None and is_alone:
             self.user = thread
         else:
             user = user or thread
@@ -452,10 +456,11 @@ class Run(LastStage[T]):
                 self._output.put_back(rest)
             self._output.close()
             self._limit, self.user = (_TORN if limit == _TORN else _CLOSED), 0
-            self.turn_lock.release()
         else:
             # Wakes up `next`. The stages stay torn: nobody knows how far it has moved them.
             self._output.close()
+        if is_alone:
+            self.turn_lock.release()
 
     @moves_in_turn
     def set_shard_states(self, shard_states: Any) -> None:

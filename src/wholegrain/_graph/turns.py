@@ -21,6 +21,8 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
+from wholegrain._read import machine
+
 A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,8 +43,7 @@ class _Shared(Protocol):
 K = TypeVar("K", bound=_Shared)
 
 _codes: set[types.CodeType] = set()
-_is_gil_enabled: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
-_HAS_GIL = _is_gil_enabled()
+_HAS_GIL = machine.has_gil()
 
 
 def in_turn(method: Callable[Concatenate[K, P], R]) -> Callable[Concatenate[K, P], R]:

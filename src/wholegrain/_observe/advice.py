@@ -112,7 +112,9 @@ def _waits(place: Place, lane: Lane, seen: dict[str, Any]) -> bool | None:
         queued = max((report["queued"] for report in reports), default=0.0)
     else:
         cpu, wait, queued = seen["cpu"] - seen["loop"], seen["wait"], seen["queued"]
-    if idle <= 0.5 or cpu >= 0.3 * wait:
+    # Waking up hundreds of threads a second takes CPU time, too.
+    least = 0.3 if idle < 0.95 else 0.6
+    if idle <= 0.5 or cpu >= least * wait:
         return False
     is_clear = idle > 0.9 and cpu < 0.15 * wait
     return True if is_clear or queued < _BUSY_MACHINE else None

@@ -107,10 +107,10 @@ class Listener:
         """Answer, until the process ends."""
         while True:
             connection, _ = self._socket.accept()
-            with contextlib.suppress(OSError), connection:
+            with suppress_errors(), connection:  # The next one may succeed.
                 connection.settimeout(_SEND_S)
                 _check_user(connection)
-                connection.sendall(json.dumps(snapshot()).encode())
+                connection.sendall(json.dumps(snapshot(), default=str).encode())
 
 
 def snapshot() -> dict[str, Any]:
