@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 from hypothesis import HealthCheck, settings
 
@@ -19,6 +20,11 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 # Tests count threads, and some run for more than a second. Those of `wholegrain top`
 # switch it on.
 os.environ.setdefault("WHOLEGRAIN_TOP", "0")
+
+# Without the GIL, threads replace worker processes. The tests of workers are about processes; those
+# of threads ask for them.
+if not getattr(sys, "_is_gil_enabled", lambda: True)():
+    os.environ.setdefault("WHOLEGRAIN_WORKER_START", "fork")
 
 # `nohup` and many CI systems start programs with Ctrl-C ignored, and so would be all that the tests
 # start: those that press it would wait forever.

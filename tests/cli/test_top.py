@@ -146,6 +146,69 @@ def test_figures_move_in_a_terminal(tmp_path: Path) -> None:
     assert "map(decode)" in seen.decode()
 
 
+def test_a_run_that_hangs_in_its_first_element_says_where(tmp_path: Path) -> None:
+    body = """
+        def hang(x):
+            time.sleep(60)
+        next(iter(wg.MapDataset.range(9).to_iter_dataset().map(hang)))
+    """
+    with _running(tmp_path, body) as pid:
+        end = time.monotonic() + 30
+        while True:
+            (run,) = json.loads(_top(pid, "--json").stdout)["runs"]
+            if run["stands_still"] or time.monotonic() > end:
+                break
+        shown = _top(pid, "--once").stdout
+    assert (run["elements"], run["wait_share"]) == (0, 1.0)
+    assert "At work: hang (train.py:" in run["stands_still"]
+    assert "No element has come for" in shown
+
+
+def test_a_program_of_short_runs_has_no_thread_for_others(tmp_path: Path) -> None:
+    code = """
+        import gc, threading, time
+        import wholegrain as wg
+        names = lambda: [one.name for one in threading.enumerate()]
+        it = iter(wg.MapDataset.range(9).to_iter_dataset())
+        assert "wholegrain-top" in names()
+        del it
+        gc.collect()
+        end = time.monotonic() + 30
+        while "wholegrain-top" in names() and time.monotonic() < end:
+            time.sleep(0.1)
+        assert "wholegrain-top" not in names()
+        it = iter(wg.MapDataset.range(9).to_iter_dataset())
+        assert "wholegrain-top" in names()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    subprocess.run(command, env={**os.environ, "WHOLEGRAIN_TOP": "1"}, timeout=60, check=True)
+
+
+def test_lanes_mixtures_and_errors_are_tables(tmp_path: Path) -> None:
+    body = """
+        def decode(x):
+            if x % 10 == 0:
+                raise ValueError("bad")
+            return x
+        part = wg.MapDataset.range(1000).map(decode).on_error("skip").repeat().to_iter_dataset()
+        ds = wg.IterDataset.mix({"web": part, "code": part}, {"web": 3, "code": 1})
+        ds = ds.mp_prefetch(wg.MultiprocessingOptions(num_workers=2, lanes=4))
+        steps(iter(ds), 0.01)
+    """
+    with _running(tmp_path, body) as pid:
+        end = time.monotonic() + 40
+        while True:
+            shown = _top(pid, "--once").stdout
+            if ("worker 1" in shown and "tolerated" in shown) or time.monotonic() > end:
+                break
+    rows = [line.split() for line in shown.splitlines()]
+    assert ["0,", "2", "worker", "0"] in rows
+    assert ["1,", "3", "worker", "1"] in rows
+    ((target, share),) = [row[1:3] for row in rows if row[:1] == ["web"]]
+    assert (target, 65 < float(share[:-1]) < 85) == ("75.0%", True)
+    assert any(row[-2:] == ["ValueError:", "bad"] for row in rows)
+
+
 def test_without_a_process_it_finds_the_only_one_or_lists_them(tmp_path: Path) -> None:
     with _running(tmp_path, _PIPELINES["map(decode)"]) as pid:
         others = [other for other in live.visible_pids() if other != pid]

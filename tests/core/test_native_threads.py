@@ -1,5 +1,6 @@
 """The C extension in threads, with and without the GIL."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -99,6 +100,20 @@ def test_bins_keep_arrays_alive_only_while_they_copy_them() -> None:
 def test_importing_the_extension_does_not_bring_the_gil_back() -> None:
     code = "import sys, wholegrain._core._native; sys.exit(sys._is_gil_enabled())"
     subprocess.run([sys.executable, "-X", "gil=0", "-W", "error", "-c", code], check=True)
+
+
+@pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="a build with the GIL")
+def test_without_the_gil_workers_are_threads_unless_processes_are_asked_for() -> None:
+    code = """if True:
+        import wholegrain as wg
+        ds = wg.MapDataset.range(4).to_iter_dataset()
+        print(ds.mp_prefetch(wg.MultiprocessingOptions(num_workers=2)))
+    """
+    for start, expected in (("", "Multithread"), ("fork", "Process")):
+        environment = {**os.environ, "WHOLEGRAIN_WORKER_START": start}
+        command = [sys.executable, "-X", "gil=0", "-c", code]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert ("thread" in done.stdout) == (expected == "Multithread"), done.stdout
 
 
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="older headers know only the GIL")

@@ -198,12 +198,42 @@ def test_a_program_shows_itself() -> None:
         thread.start()
         try:
             url = board.url.replace("/?", "/snapshot?")
-            runs = _until(lambda: json.loads(_get(url))["runs"], bool)
+            # Runs of other tests may be there too.
+            names = lambda: [run["pipeline"] for run in json.loads(_get(url))["runs"]]  # noqa: E731
+            _until(names, lambda found: any("map(lambda)" in name for name in found))
         finally:
             stop.set()
             thread.join()
-    assert any("map(lambda)" in run["pipeline"] for run in runs)
     assert not [one for one in threading.enumerate() if one.name == "wholegrain-dashboard"]
+
+
+def test_mixtures_errors_and_lanes_are_tables_of_text() -> None:
+    def decode(x: int) -> int:
+        if x % 3 == 0:
+            raise ValueError(f"bad {_NAME}")
+        return x
+
+    part = wg.MapDataset.range(1000).map(decode).on_error("skip").repeat().to_iter_dataset()
+    ds = wg.IterDataset.mix({_NAME: part, "code": part}, {_NAME: 3, "code": 1})
+    lanes = ds.mp_prefetch(wg.MultiprocessingOptions(num_workers=0, lanes=4))
+    with iter(lanes) as it:
+        for _ in range(100):
+            next(it)
+        with wg.dashboard(interval=0.2) as board, _browser() as page:
+            page.get(board.url)
+            script = """return [...document.querySelectorAll('section.run')].map(run =>
+                [...run.querySelectorAll('table')].map(table =>
+                    [...table.rows].map(row => [...row.cells].map(cell => cell.innerText))))"""
+            runs = _until(lambda: page.execute_script(script), lambda found: len(found) > 0)
+            tables = [table for tables in runs for table in tables]
+            rows = [row for table in tables for row in table]
+            assert ["0, 1, 2, 3", "this process"] in rows
+            ((target, share),) = [row[1:3] for row in rows if row[0] == _NAME]
+            assert (target, 65 < int(share[:-2]) < 85) == ("75 %", True)
+            assert any(row[-1] == f"ValueError: bad {_NAME}" for row in rows)
+            assert page.title == "wholegrain dashboard"
+            assert not [line for line in page.get_log("browser") if line["level"] != "INFO"]
+    assert not [run for run in live.snapshot()["runs"] if "lane" in run["pipeline"]]
 
 
 def test_the_command_serves_until_it_is_interrupted(pid: int, tmp_path: Path) -> None:

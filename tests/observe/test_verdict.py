@@ -16,6 +16,7 @@ from wholegrain import experimental
 from wholegrain._observe.advice import judge
 from wholegrain._observe.places import Place
 from wholegrain._observe.waiting import Lane
+from wholegrain._observe.what_if import Basis
 
 _NO_THREADS = wg.ReadOptions(num_threads=0)
 
@@ -185,7 +186,7 @@ def test_batching_is_not_advised_where_there_are_batches() -> None:
         times: Any = {key: type("T", (), {"own": own})() for key, own in seconds.items()}
         seen = {"wait": 1.0, "loop": 0.1, "stages": times, "workers": {}, "cpu": 1.0}
         seen |= {"measured_wait": 1.0, "queued": 0.0}
-        advice = " ".join(judge(lane, places, seen).advice)
+        advice = " ".join(judge(lane, places, seen, Basis({}, 0.1)).advice)
         assert ("call `batch` upstream" in advice) is not is_batched
 
 

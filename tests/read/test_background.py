@@ -171,3 +171,24 @@ def test_a_probe_knows_waiting_from_working() -> None:
     assert not any(_probed(Probe(), lambda: None, 200))
     # On a busy machine a thread is stopped now and then; that is not waiting.
     assert not all(_probed(Probe(), work, 300))
+
+
+@pytest.mark.parametrize(("seconds", "stays"), [(0.02, True), (0.0, False)])
+def test_a_step_that_makes_many_elements_counts_for_those_after_it(
+    seconds: float, stays: bool
+) -> None:
+    made = 0
+
+    def step() -> tuple[int, int]:
+        nonlocal made
+        until = time.thread_time() + seconds * (made % 64 == 0)
+        while time.thread_time() < until:
+            pass
+        made += 1
+        return made, made
+
+    background = Background(step, lambda: None, 8, steps_to_judge=16)
+    background.start()
+    got = finishes(lambda: [background.take() for _ in range(320 if stays else 1000)])
+    background.stop()
+    assert (None in got) != stays

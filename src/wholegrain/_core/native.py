@@ -4,7 +4,9 @@
 environment variable `WHOLEGRAIN_PURE=1` disables the extension.
 """
 
+import importlib.util
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any, Protocol, cast
 
@@ -69,11 +71,23 @@ class NativeBins(Protocol):
 def _load() -> NativeLibrary | None:
     if os.environ.get("WHOLEGRAIN_PURE", "0") not in ("", "0"):
         return None
+    if "t" in getattr(sys, "abiflags", "") and not _is_built_without_gil():
+        return None
     try:
         from wholegrain._core import _native  # type: ignore[attr-defined,unused-ignore]
     except ImportError:
         return None
     return cast("NativeLibrary", _native)
+
+
+def _is_built_without_gil() -> bool:
+    """Return whether the extension fits a Python without the GIL.
+
+    Such a Python finds a build for the stable ABI too, beside an editable install of another
+    Python. It would crash, because objects have another layout.
+    """
+    spec = importlib.util.find_spec("wholegrain._core._native")
+    return spec is not None and ".abi3." not in (spec.origin or "")
 
 
 lib: NativeLibrary | None = _load()

@@ -155,6 +155,13 @@ class LaneStepsIterator(StageIterator[Any]):
         self._step += 1
         return self._joined(parts)
 
+    @property
+    def lanes_run_by(self) -> dict[int, str]:
+        """What runs each lane of this host, for those who watch the run."""
+        runner = (lambda lane: "this process") if self._workers is None else self._workers.runner_of
+        ended = self._ended.copy()
+        return {lane: "ended" if lane in ended else runner(lane) for lane in self._steps.owned}
+
     # Parts: what a lane contributes to a step.
 
     def _take_parts(self, total: int | None) -> list[Any]:

@@ -212,6 +212,11 @@ class LaneWorkers:
         """How many workers there are, or will be when they start."""
         return len(self._workers) or (self._most if self._tuner is None else self._tuner.wanted)
 
+    def runner_of(self, lane: int) -> str:
+        """Return which worker runs a lane, for those who watch the run."""
+        workers, worker = list(self._workers), self._worker_of.get(lane)
+        return f"worker {workers.index(worker)}" if worker in workers else "no worker yet"
+
     @property
     def is_adaptive(self) -> bool:
         """Whether the number of workers may change."""

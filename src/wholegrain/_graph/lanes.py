@@ -35,6 +35,10 @@ class LanesIterDataset(ShardedIterDataset[T]):
     ) -> None:
         super().__init__(parent, lanes, buffer_size, sequential)
 
+    def open(self) -> DatasetIterator[T]:
+        context = run.current()
+        return unpacking(LanesIterator(self, context), self, context.account)  # type: ignore[no-any-return]
+
     def open_dataset(self, number: int, context: run.RunContext) -> DatasetIterator[T]:
         return open_lane(self.shares, number, context.but(lanes_here=self._num_workers))
 
@@ -93,12 +97,31 @@ class WorkerLanesIterDataset(LanesIterDataset[T]):
         return "auto workers" if count is None else outline.counted(count, "worker")
 
 
-class WorkerLanesIterator(ShardedDatasetIterator[T]):
+class LanesIterator(ShardedDatasetIterator[T]):
     """A position in each lane, and in their turns."""
+
+    @property
+    def lanes_run_by(self) -> dict[int, str]:
+        """What runs each lane, for those who watch the run."""
+        ended = self._idle.copy()
+        return {
+            lane: "ended" if lane in ended else self._runner_of(lane)
+            for lane in range(self._num_datasets)
+        }
+
+    def _runner_of(self, lane: int) -> str:
+        return "this process"
+
+
+class WorkerLanesIterator(LanesIterator[T]):
+    """The same, with lanes that workers run."""
 
     @property
     def _workers(self) -> LaneWorkers:
         return self._dataset.workers  # type: ignore[attr-defined,no-any-return]
+
+    def _runner_of(self, lane: int) -> str:
+        return self._workers.runner_of(lane)
 
     def start_prefetch(self) -> None:
         if self._closed:

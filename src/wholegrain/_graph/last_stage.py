@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 from wholegrain._core.tolerated import FailedRecord
-from wholegrain._core.types import State, T
+from wholegrain._core.types import S, State, T
+from wholegrain._graph import turns
 from wholegrain._graph.asked import HasStep
+from wholegrain._graph.glance import Glance
 from wholegrain._graph.iterator import DatasetIterator
 from wholegrain._graph.run import RunContext
 from wholegrain._graph.timed import with_clocks, without_clocks
@@ -34,6 +38,21 @@ class LastStage(HasStep, DatasetIterator[T]):
 
     _output: DatasetIterator[T]
     _context: RunContext
+    _closed: bool
+    user: int
+    turn_lock: threading.RLock
+
+    @abstractmethod
+    def mend(self) -> None:
+        """Replace the stages if they are torn, so that they can be asked."""
+
+    @abstractmethod
+    def note_abandoned(self) -> None:
+        """Called if a method was interrupted where it could not recover."""
+
+    @abstractmethod
+    def _where_it_stands(self, ask: Callable[[], S]) -> S:
+        """Ask the stages for a position, as of the element that the consumer gets next."""
 
     # Attributes of the last stage, if it has them.
     worker_count = _OfLastStage()
@@ -74,6 +93,29 @@ class LastStage(HasStep, DatasetIterator[T]):
     def errors(self) -> list[FailedRecord]:
         account = self._context.account
         return [] if account is None else account.records
+
+    def report(self) -> Any:
+        if self.user and turns.user_of(self) is not None:
+            return self.last_report()  # It must not wait for `next` in another thread.
+        return self._report()  # Elements that the consumer has not got yet are not counted.
+
+    @turns.in_turn
+    def _report(self) -> Any:
+        self.mend()
+        return self._where_it_stands(self._output.report)
+
+    def last_report(self) -> Any:
+        """Return a report without waiting for the run, which another thread may be moving."""
+        return self._output.report()
+
+    def glance(self) -> Glance:
+        """Return what others may see while the run moves."""
+        return Glance(self)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
 
     def get_report(self) -> Any:
         return self._output.get_report()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-import sys
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from wholegrain._graph.shares import Shares, check_can_shard
 from wholegrain._graph.user_functions import check_arguments
 from wholegrain._observe import outline
 from wholegrain._observe.shown import THREADS, WORKERS
+from wholegrain._read import machine
 from wholegrain._state import counting, workers
 from wholegrain._state.spec import CheckpointSpec
 from wholegrain._state.validate import WrongStateError, wrong_state
@@ -339,7 +340,7 @@ def process_prefetch(
             f"{num_workers}. Give the number of elements that each worker may hold ready."
         )
     check_can_shard(ds, num_workers, sequential_slice)
-    if in_threads or (_has_no_gil() and backend is None):
+    if in_threads or (backend is None and _prefers_threads()):
         if worker_init_fn is not None:
             logger().warning(
                 "`worker_init_fn` is not called: Python runs without the GIL, so threads of this"
@@ -370,6 +371,6 @@ def _check_for_threads(num_workers: Any, lanes: Any, worker_init_fn: Any) -> Non
         )
 
 
-def _has_no_gil() -> bool:
-    is_enabled: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
-    return not is_enabled()
+def _prefers_threads() -> bool:
+    """Return whether threads replace processes: Python has no GIL, and none were asked for."""
+    return not machine.has_gil() and not os.environ.get("WHOLEGRAIN_WORKER_START")

@@ -20,7 +20,7 @@ import operator
 import sys
 import time
 from collections.abc import Callable, Iterator
-from threading import get_ident
+from threading import RLock, get_ident
 from typing import Any
 
 from wholegrain._core.interruption import is_interruption
@@ -33,10 +33,14 @@ from wholegrain._graph.iterator import DatasetIterator, closed_error
 from wholegrain._graph.last_stage import LastStage
 from wholegrain._graph.pace import Pace
 from wholegrain._graph.turns import in_turn, moves_in_turn
+from wholegrain._observe import visible
 from wholegrain._observe.tracking import aims_of
 from wholegrain.options import DatasetOptions
 
 _NONE: Iterator[Any] = iter(())
+
+_GRACE_S = 0.05
+"""How long `close` waits for `next` in another thread, if there is no GIL: it may be quick."""
 
 _TORN = -1
 """The value of `_limit` while the stages are torn."""
@@ -72,7 +76,9 @@ class Run(LastStage[T]):
         self._anchor = Anchor(None, 0, time.perf_counter())
         self.course = Course(dataset, None, 0)
         self.user = 0  # The thread that is moving the stages.
+        self.turn_lock = RLock()
         self._use(self._opened())
+        visible.opened(self.observed)
 
     def _opened(self, context: run.RunContext | None = None) -> DatasetIterator[T]:
         """Return new stages that start at the first element."""
@@ -88,11 +94,8 @@ class Run(LastStage[T]):
     def _use(self, output: DatasetIterator[T]) -> None:
         self._output = output
         self._parents = (output,)
-        is_tracked = self.observed.aims is not None
-        # A tracked run has to see each element pass, so it takes no chunks.
-        self._takes_chunks = not is_tracked
         self.observed.be_output(self, output, self.opened_from)
-        if is_tracked:
+        if self.observed.aims is not None:
             from wholegrain._graph.tracked_output import tracked  # Rarely used.
 
             self._output = tracked(output)
@@ -120,7 +123,7 @@ class Run(LastStage[T]):
         try:
             if count >= self._limit:
                 self._settle()
-            if not self._takes_chunks or not self._output.takes_back:
+            if not self._output.takes_back:
                 element = self._output.__next__()
                 self._check_open()  # Another thread may have closed stages that were reading.
                 self._taken, self.user = count + 1, 0
@@ -439,10 +442,13 @@ class Run(LastStage[T]):
     def close(self) -> None:
         self._closed = True  # First, because `next` in another thread looks at this last.
         thread, user = get_ident(), None
+        is_alone = self.turn_lock.acquire(timeout=_GRACE_S)
         while self.user and user is None:
             user = turns.user_of(self)
-        if user is None:
+        if user is None and is_alone:
             self.user = thread
+        else:
+            user = user or thread
         limit = self._limit
         rest = self._retract()
         if user is None:
@@ -453,6 +459,8 @@ class Run(LastStage[T]):
         else:
             # Wakes up `next`. The stages stay torn: nobody knows how far it has moved them.
             self._output.close()
+        if is_alone:
+            self.turn_lock.release()
 
     @moves_in_turn
     def set_shard_states(self, shard_states: Any) -> None:
@@ -460,13 +468,3 @@ class Run(LastStage[T]):
         self.mend()
         output: Any = self._output
         self._move(lambda: output.set_shard_states(shard_states), output.get_state)
-
-    def report(self) -> Any:
-        if self.user and turns.user_of(self) is not None:
-            return self._output.report()  # It must not wait for `next` in another thread.
-        return self._report()  # Elements that the consumer has not got yet are not counted.
-
-    @in_turn
-    def _report(self) -> Any:
-        self.mend()
-        return self._where_it_stands(self._output.report)

@@ -40,6 +40,10 @@ class TrackedOutput(ForwardingIterator[T]):
 
             self._registry, self._look_at = Registry(), 0.0
 
+    @property
+    def takes_back(self) -> bool:
+        return False  # It has to see each element pass.
+
     def __next__(self) -> T:
         if not self._is_drawn:
             self._refuse_folder()

@@ -5,23 +5,28 @@ releasing it. Instead the object has an attribute `user`: the number of the thre
 0. A thread that finds the number of another thread waits until that resets it. If that has left the
 methods here without doing so, it was interrupted.
 
-Python switches threads only at calls and at backward jumps, so no other thread runs between a test
-of the attribute and an assignment to it that follows immediately.
+Python with the GIL switches threads only at calls and at backward jumps, so no other thread runs
+between a test of the attribute and an assignment to it that follows immediately. Without the GIL
+this does not hold, so there a lock is taken around each method, too.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
+import threading
 import time
 import types
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+
+from wholegrain._read import machine
 
 A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 _SLEEP_S = 2e-4
 _LOOKS = 10
@@ -29,6 +34,7 @@ _LOOKS = 10
 
 class _Shared(Protocol):
     user: int
+    turn_lock: threading.RLock  # Free on Pythons with the GIL.
 
     def note_abandoned(self) -> None:
         """Called if a method was interrupted before it could reset `user`."""
@@ -37,6 +43,7 @@ class _Shared(Protocol):
 K = TypeVar("K", bound=_Shared)
 
 _codes: set[types.CodeType] = set()
+_HAS_GIL = machine.has_gil()
 
 
 def in_turn(method: Callable[Concatenate[K, P], R]) -> Callable[Concatenate[K, P], R]:
@@ -57,7 +64,7 @@ def in_turn(method: Callable[Concatenate[K, P], R]) -> Callable[Concatenate[K, P
             self.user = 0
 
     _codes.add(alone.__code__)
-    return functools.update_wrapper(alone, method)  # type: ignore[return-value]
+    return _locked(functools.update_wrapper(alone, method))  # type: ignore[return-value]
 
 
 def moves_in_turn(method: Callable[[K, A], None]) -> Callable[[K, A], None]:
@@ -81,13 +88,25 @@ def moves_in_turn(method: Callable[[K, A], None]) -> Callable[[K, A], None]:
             raise
 
     _codes.add(alone.__code__)
-    return functools.update_wrapper(alone, method)
+    return _locked(functools.update_wrapper(alone, method))
 
 
 def takes_turn(method: Callable[P, R]) -> Callable[P, R]:
     """Mark a method that sets and resets `user` by itself."""
     _codes.add(method.__code__)
-    return method
+    return _locked(method)
+
+
+def _locked(method: F) -> F:
+    """Return a method that only one thread runs at a time, on Pythons without the GIL."""
+    if _HAS_GIL:
+        return method
+
+    def alone(self: _Shared, *args: Any, **kwargs: Any) -> Any:
+        with self.turn_lock:
+            return method(self, *args, **kwargs)
+
+    return cast("F", functools.update_wrapper(alone, method))
 
 
 def await_turn(shared: _Shared) -> bool:

@@ -11,6 +11,7 @@ from wholegrain._observe.report_text import seconds
 from wholegrain._observe.shown import LOOP, READERS, THREAD, THREADS, WORKERS
 from wholegrain._observe.times import Times
 from wholegrain._observe.waiting import Lane, is_known
+from wholegrain._observe.what_if import Basis, gain_of_workers
 from wholegrain._read import machine
 from wholegrain.options import MultiprocessingOptions, plain_read_options
 
@@ -26,6 +27,9 @@ _BUSY_MACHINE = 1.0
 _LEAST_FOR_WORKERS_S = 200e-6
 """Elements that take less time than this do not arrive sooner from workers."""
 
+_WORTH_SAYING = 1.1
+"""A smaller speed-up is not worth another line of advice."""
+
 _WHERE = {
     LOOP: "the thread of the training loop",
     READERS: "reader threads",
@@ -37,14 +41,22 @@ _WHERE = {
 
 @dataclasses.dataclass
 class Verdict:
-    """The id of the limiting stage, if there is one, the sentence about it, and what would help."""
+    """What limits a run.
+
+    Attributes:
+        limiting: The id of the limiting stage; None if there is none.
+        text: The sentence about it.
+        advice: What would help.
+        more_workers: A number of workers that would help, if that is part of the advice.
+    """
 
     limiting: str | None
     text: str
     advice: list[str]
+    more_workers: int | None = None
 
 
-def judge(lane: Lane, places: list[Place], seen: dict[str, Any]) -> Verdict:
+def judge(lane: Lane, places: list[Place], seen: dict[str, Any], basis: Basis) -> Verdict:
     """Return which stage limits a run and what would help, if there is enough evidence."""
     whole = seen["wait"] + seen["loop"]
     if whole <= 0:
@@ -81,7 +93,10 @@ def judge(lane: Lane, places: list[Place], seen: dict[str, Any]) -> Verdict:
         )
         return Verdict(key, text, [])
     text += f" and mostly {'waits (for I/O, a lock or a timer)' if waits else 'computes'}."
-    return Verdict(key, text, _advice(place, lane, places, seen, waits))
+    if who == WORKERS and place.ahead is None:
+        advice, more_workers = advice_for_workers(places, waits, basis)
+        return Verdict(key, text, advice, more_workers)
+    return Verdict(key, text, _advice(place, places, seen, waits))
 
 
 def _waits(place: Place, lane: Lane, seen: dict[str, Any]) -> bool | None:
@@ -97,15 +112,15 @@ def _waits(place: Place, lane: Lane, seen: dict[str, Any]) -> bool | None:
         queued = max((report["queued"] for report in reports), default=0.0)
     else:
         cpu, wait, queued = seen["cpu"] - seen["loop"], seen["wait"], seen["queued"]
-    if idle <= 0.5 or cpu >= 0.3 * wait:
+    # Waking up hundreds of threads a second takes CPU time, too.
+    least = 0.3 if idle < 0.95 else 0.6
+    if idle <= 0.5 or cpu >= least * wait:
         return False
     is_clear = idle > 0.9 and cpu < 0.15 * wait
     return True if is_clear or queued < _BUSY_MACHINE else None
 
 
-def _advice(
-    place: Place, lane: Lane, places: list[Place], seen: dict[str, Any], waits: bool
-) -> list[str]:
+def _advice(place: Place, places: list[Place], seen: dict[str, Any], waits: bool) -> list[str]:
     upstream = [p for p in places if p.key.startswith(f"{place.key}.")]
     downstream = [p for p in places if place.key.startswith(f"{p.key}.")]
     has_batches = any(getattr(p.dataset, "makes_batches", False) for p in upstream)
@@ -115,8 +130,6 @@ def _advice(
             f" upstream of {place.name}."
         )
         return [] if has_batches else [line]
-    if lane.runs_in[place.key] == WORKERS:
-        return _advice_for_workers(places, waits)
     has_function = getattr(place.dataset, "_transform", None) is not None
     lines = []
     if waits:
@@ -164,23 +177,34 @@ def _more_threads(reader: Place) -> str:
     )
 
 
-def _advice_for_workers(places: list[Place], waits: bool) -> list[str]:
+def advice_for_workers(
+    places: list[Place], waits: bool, basis: Basis
+) -> tuple[list[str], int | None]:
+    """Return what would help workers that limit a run, and how many would be better."""
     counts = [getattr(p.dataset, "_num_workers", None) for p in places if p.ahead == WORKERS]
     count = next((number for number in counts if number is not None), None)
-    processors = machine.available_cpus()
+    workers, processors = basis.groups[WORKERS], machine.available_cpus()
+    more = 2 * workers.count
+    gain = gain_of_workers(basis, more) if basis.is_complete else 1.0
+    is_worth_more = count is not None and gain > _WORTH_SAYING
     if waits:
         line = (
             "Let more elements wait at the same time: use more workers, or more threads in each"
             " (`ReadOptions(num_threads=...)`)."
         )
-        return [line]
-    if count is not None and count < processors:
-        return [f"Use more workers: there are {count}, and {processors} processors."]
-    line = (
-        f"All {processors} processors are in use: only less work for each element, or more"
-        " machines, would help."
-    )
-    return [] if count is None else [line]
+    elif count is None:
+        return [], None  # Their number is adapted.
+    elif count < processors:
+        line = f"Use more workers: there are {count}, and {processors} processors."
+    elif is_worth_more:
+        share = workers.computing / (workers.computing + workers.idle)
+        line = f"Use more workers: those there are compute {share:.0%} of the time, and else wait."
+    else:
+        line = (
+            f"All {processors} processors are in use: only less work for each element, or more"
+            " machines, would help."
+        )
+    return [line], more if is_worth_more else None
 
 
 def _seconds_for_each(output: Place, seen: dict[str, Any]) -> float | None:

@@ -1,8 +1,8 @@
 """Shows the runs of this program to `wholegrain top` and `wholegrain dashboard`.
 
-A second after its first element, a run makes this process listen on a local socket whose name
-contains the process's id. Whoever connects as the same user gets one snapshot of all runs, as JSON.
-Until then, the only cost is a thread that sleeps in the system.
+A second after a run was opened, this process listens on a local socket whose name contains its id.
+Whoever connects as the same user gets one snapshot of all runs, as JSON. While nobody does, the
+only cost is a thread that sleeps in the system.
 
 Linux has socket names that are no files, so nothing is left if the process is killed. Elsewhere
 the socket is a file in a folder that only this user can enter.
@@ -17,13 +17,12 @@ import socket
 import struct
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from wholegrain._core.interruption import is_interruption, suppress_errors
-from wholegrain._observe import outline, visible
+from wholegrain._core.interruption import suppress_errors
+from wholegrain._observe import at_work, outline, visible
 from wholegrain._read import forks
 
 VERSION = 1
@@ -31,15 +30,12 @@ _PREFIX = "wholegrain-"
 _SEND_S = 10.0
 _NAMES_ARE_NO_FILES: bool = sys.platform == "linux"
 
-_listener: Listener | None = None
 
-
-def listen() -> None:
-    """Answer others who want to look at the runs of this process."""
-    global _listener
+def serve() -> None:
+    """Answer others who want to look at the runs of this process, until it ends."""
     if hasattr(socket, "AF_UNIX"):
         with contextlib.suppress(OSError):  # For example, no descriptors are left.
-            _listener = Listener()
+            Listener().serve()
 
 
 def address_of(pid: int) -> str:
@@ -94,7 +90,7 @@ def _check_user(connection: socket.socket) -> None:
 
 
 class Listener:
-    """Answers each connection with a snapshot, in a thread of its own."""
+    """Answers each connection with a snapshot."""
 
     def __init__(self) -> None:
         address = address_of(os.getpid())
@@ -105,22 +101,13 @@ class Listener:
                 os.unlink(address)
         self._socket.bind(address)
         self._socket.listen(8)
-        forks.call_in_child(self, Listener._leave_to_parent)
-        threading.Thread(target=self._serve, name="wholegrain-top", daemon=True).start()
+        forks.call_in_child(self, lambda listener: listener._socket.close())
 
-    def _leave_to_parent(self) -> None:
-        global _listener
-        self._socket.close()
-        _listener = None
-        visible.listen_no_more()
-
-    def _serve(self) -> None:
+    def serve(self) -> None:
+        """Answer, until the process ends."""
         while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return
-            with contextlib.suppress(OSError), connection:
+            connection, _ = self._socket.accept()
+            with suppress_errors(), connection:  # The next one may succeed.
                 connection.settimeout(_SEND_S)
                 _check_user(connection)
                 connection.sendall(json.dumps(snapshot(), default=str).encode())
@@ -129,11 +116,11 @@ class Listener:
 def snapshot() -> dict[str, Any]:
     """Return what this program is doing, as plain values."""
     runs = []
-    for observed in list(visible.runs):
+    for observed, opened_at in visible.current():
         holder = observed.holder()
-        if holder is not None:
+        if holder is not None and not holder.is_closed:
             with suppress_errors():  # It may be closed meanwhile.
-                runs.append(_run(holder, observed))
+                runs.append(_run(holder, observed, opened_at))
     return {
         "version": VERSION,
         "pid": os.getpid(),
@@ -142,31 +129,17 @@ def snapshot() -> dict[str, Any]:
         "time": time.time(),
         "cpu_seconds": time.process_time(),
         "runs": runs,
+        "at_work": at_work.places(),
     }
 
 
-def _run(holder: Any, observed: Any) -> dict[str, Any]:
-    report = holder.report()
-    found = {
+def _run(holder: Any, observed: Any, opened_at: float) -> dict[str, Any]:
+    return {
         "id": id(observed),
         "pipeline": outline.line(holder.opened_from),
-        "elements": holder.handed_out,
-        "seconds": time.perf_counter() - visible.runs.get(observed, time.perf_counter()),
-        "report": report.as_dict(),
+        "seconds": time.perf_counter() - opened_at,
+        "report": holder.last_report().as_dict(),
+        **holder.glance().as_dict(),
         "buffers": observed.buffers(),
         "workers": observed.worker_times(),
     }
-    for name in ("mixture", "errors"):
-        found[name] = _asked(holder, name)
-    return found
-
-
-def _asked(holder: Any, name: str) -> Any:
-    """Return what a method of the run says, or None if this run has nothing to say."""
-    method = getattr(holder, name, None)
-    try:
-        return None if method is None else method()
-    except Exception as error:
-        if is_interruption(error):
-            raise
-        return None

@@ -6,7 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+from wholegrain._observe.shown import WORKERS
+
 Values = dict[str, Any]
+
+_STANDS_STILL_S = 2.0
+"""A run that has given no element for so long says where it is."""
 
 
 class Viewer:
@@ -19,6 +24,7 @@ class Viewer:
     def __init__(self) -> None:
         self._before: Values | None = None
         self._cpu_before: dict[int, tuple[float, float]] = {}
+        self._moved_at: dict[int, tuple[int, float]] = {}  # Each run's count, and since when.
 
     def see(self, snapshot: Values) -> Values:
         """Return what to show of a snapshot, given the one before it."""
@@ -37,8 +43,28 @@ class Viewer:
             "program": snapshot["program"],
             "time": snapshot["time"],
             **usage[snapshot["pid"]],
-            "runs": [_run(run, runs.get(run["id"]), seconds, usage) for run in snapshot["runs"]],
+            "runs": [
+                _run(run, runs.get(run["id"]), seconds, usage, self._stands_still(run, snapshot))
+                for run in snapshot["runs"]
+            ],
         }
+
+    def _stands_still(self, run: Values, snapshot: Values) -> str | None:
+        """Return how long `next` has been waiting, and in which functions; None if it is not."""
+        now = snapshot["time"]
+        count, since = self._moved_at.get(run["id"], (-1, now))
+        if count != run["elements"]:
+            count, since = run["elements"], now
+            self._moved_at[run["id"]] = count, since
+        waits = run["seconds"] if not count else now - since
+        if not run["is_waiting"] or waits < _STANDS_STILL_S:
+            return None
+        places = ", ".join(snapshot["at_work"])
+        has_workers = any(stage["runs_in"] == WORKERS for stage in run["report"]["stages"])
+        where = f" At work: {places}." if places else ""
+        if has_workers:
+            where += " It waits for its workers."
+        return f"No element has come for {waits:,.0f} s.{where}"
 
     def _usage(self, pid: int, now: float) -> Values:
         """Return the CPUs and the memory that a process of this machine uses; None if unknown."""
@@ -51,7 +77,13 @@ class Viewer:
         return {"cpus": (cpu - cpu_before) / (now - at) if now > at else None, "nbytes": nbytes}
 
 
-def _run(run: Values, before: Values | None, seconds: float, usage: dict[int, Values]) -> Values:
+def _run(
+    run: Values,
+    before: Values | None,
+    seconds: float,
+    usage: dict[int, Values],
+    stands_still: str | None,
+) -> Values:
     report = run["report"]
     wait, loop = report["wait_seconds"], report["loop_seconds"]
     stages_before: dict[str, Values] = {}
@@ -60,13 +92,15 @@ def _run(run: Values, before: Values | None, seconds: float, usage: dict[int, Va
         wait -= before["report"]["wait_seconds"]
         loop -= before["report"]["loop_seconds"]
     whole = wait + loop
+    wait_share = min(1.0, max(0.0, wait / whole)) if whole > 1e-9 else report["wait_share"]
     return {
         "id": run["id"],
         "pipeline": run["pipeline"],
         "elements": run["elements"],
         "seconds": run["seconds"],
         "rate": _rate("elements", run, before, seconds),
-        "wait_share": min(1.0, max(0.0, wait / whole)) if whole > 1e-9 else report["wait_share"],
+        "wait_share": 1.0 if stands_still else wait_share,
+        "stands_still": stands_still,
         "limiting": report["limiting"],
         "verdict": report["verdict"],
         "advice": report["advice"],
@@ -79,9 +113,17 @@ def _run(run: Values, before: Values | None, seconds: float, usage: dict[int, Va
             for one in run["workers"]
         ],
         "remote_workers": report["remote_workers"],
-        "mixture": run["mixture"],
-        "errors": run["errors"],
+        **{name: run[name] for name in ("mixture", "errors", "error_count")},
+        "lanes": _lanes(run["lanes"]),
     }
+
+
+def _lanes(lanes: list[Values]) -> list[Values]:
+    """Return which lanes each worker runs, for example "0, 2, 4"."""
+    by_runner: dict[str, list[str]] = {}
+    for one in lanes:
+        by_runner.setdefault(one["run_by"], []).append(str(one["lane"]))
+    return [{"run_by": name, "lanes": ", ".join(which)} for name, which in by_runner.items()]
 
 
 def _stage(stage: Values, before: Values | None, seconds: float, buffers: Values) -> Values:

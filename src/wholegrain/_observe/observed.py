@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from wholegrain._core.interruption import suppress_errors
-from wholegrain._observe import profiler, visible
+from wholegrain._observe import profiler
 from wholegrain._observe.clock import Spent, timer
 from wholegrain._observe.consumer import Consumer
 from wholegrain._observe.sampler import ALWAYS, NOW_AND_THEN, OFF, Sampler
@@ -193,7 +193,6 @@ class Observed:
     def anchored(self, now: float) -> None:
         """Called between two elements, in the thread that reads from the last stage."""
         self._thread = threading.get_ident()
-        visible.notice(self, now)
         self.pause(now)
 
     def pause(self, now: float) -> None:
@@ -360,6 +359,10 @@ class Observed:
     def holder(self) -> Any:
         """Return what reads from the last stage for the training loop; None if it is gone."""
         return self._holder()
+
+    def iterators(self) -> list[Any]:
+        """Return the iterators of the stages that run in this process."""
+        return list(self._iterators)
 
     def buffers(self) -> dict[str, tuple[int, int]]:
         """Return for each stage that reads ahead how many elements are ready, and the most."""

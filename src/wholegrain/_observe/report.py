@@ -15,9 +15,6 @@ from wholegrain._observe.times import Times, Total
 from wholegrain._observe.waiting import Lane, share_out
 from wholegrain._observe.what_if import Basis, Prediction, basis_of, predict
 
-_WORTH_SAYING = 1.1
-"""A smaller speed-up is not worth another line of advice."""
-
 
 @dataclasses.dataclass
 class StageReport:
@@ -205,24 +202,15 @@ def report_of(iterator: Any) -> Report:
     seen = snapshot_of(output)
     places = list(places_of(output.observed_as, seen["inside"]))
     lane = share_out(places, seen)
-    verdict = judge(lane, places, seen)
+    basis = basis_of(places, lane, seen)
+    verdict = judge(lane, places, seen, basis)
     report = _written(places, lane, seen, verdict)
-    report.basis = basis_of(places, lane, seen)
-    report.advice += _in_numbers(report)
+    report.basis = basis
+    if verdict.more_workers is not None:
+        report.advice.append(report.what_if(num_workers=verdict.more_workers).text)
     report.remote_workers = sorted(output.describe_workers())
     report.failures = output.observed.failures()
     return report
-
-
-def _in_numbers(report: Report) -> list[str]:
-    """Return what twice as many workers would give, if workers limit the run."""
-    workers = report.basis.groups.get(WORKERS)
-    if report.limiting is None or workers is None:
-        return []
-    if report.stages[report.limiting].runs_in != WORKERS:
-        return []
-    prediction = report.what_if(num_workers=2 * workers.count)
-    return [prediction.text] if prediction.speedup > _WORTH_SAYING else []
 
 
 def observed_iterator(iterator: Any) -> Any:

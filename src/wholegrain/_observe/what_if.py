@@ -15,9 +15,13 @@ from typing import Any
 
 from wholegrain._observe.places import Place
 from wholegrain._observe.shown import LOOP, READERS, WORKERS
+from wholegrain._observe.times import Times
 from wholegrain._observe.waiting import Lane
 from wholegrain._read import machine
 from wholegrain.options import plain_read_options
+
+_LEAST_PART = 0.25
+"""Reports of workers about less than this part of the elements say nothing about the others."""
 
 
 @dataclasses.dataclass
@@ -59,6 +63,11 @@ class Basis:
     num_threads: int = 0
     buffer_size: int = 0
 
+    def copy(self) -> Basis:
+        """Return a basis that can be changed without changing this one."""
+        groups = {name: dataclasses.replace(group) for name, group in self.groups.items()}
+        return dataclasses.replace(self, groups=groups)
+
     @property
     def seconds(self) -> float:
         """The time of the run: that of the slowest group. The loop's thread does both."""
@@ -98,11 +107,13 @@ def basis_of(places: list[Place], lane: Lane, seen: dict[str, Any]) -> Basis:
     """Return what the predictions for a run are computed from."""
     groups: dict[str, Group] = {}
     whole = seen["wait"] + seen["loop"]
+    scales = _scales_of_workers(places, seen["stages"])
     for place in places:
         group = groups.setdefault(lane.runs_in[place.key], Group())
-        computing = lane.computing[place.key]
+        scale = next((s for key, s in scales.items() if place.key.startswith(f"{key}.")), 1.0)
+        computing = scale * lane.computing[place.key]
         group.computing += computing
-        group.idle += max(0.0, lane.own[place.key] - computing)
+        group.idle += max(0.0, scale * lane.own[place.key] - computing)
     basis = Basis(groups, seen["loop"])
     for place in places:
         options = getattr(place.dataset, "_read_options", None)
@@ -120,6 +131,31 @@ def basis_of(places: list[Place], lane: Lane, seen: dict[str, Any]) -> Basis:
     return basis
 
 
+def _scales_of_workers(places: list[Place], stages: dict[str, Times]) -> dict[str, float]:
+    """Return for each stage with workers by how much their measured work is to be scaled.
+
+    Workers have made elements that the consumer has not got yet, and their last reports are some
+    time old. So their work counts for each element, times the elements that the consumer got. It
+    counts as not measured if they have reported too few elements.
+    """
+    scales: dict[str, float] = {}
+    for place in places:
+        if place.ahead != WORKERS or len(place.parents) != 1 or place.key not in stages:
+            continue
+        taken = stages[place.key].elements
+        made = stages.get(place.parents[0], Times()).elements
+        if taken and made:
+            scales[place.key] = taken / made if made >= _LEAST_PART * taken else 0.0
+    return scales
+
+
+def gain_of_workers(basis: Basis, num_workers: int) -> float:
+    """Return how many times as fast the run would be with another number of workers."""
+    other = basis.copy()
+    _with_workers(other, num_workers)
+    return basis.seconds / other.seconds if other.seconds > 0 else 1.0
+
+
 def predict(
     basis: Basis,
     stages: list[Any],
@@ -131,12 +167,11 @@ def predict(
     speedup: float | None,
 ) -> Prediction:
     """Return what the given changes would give together."""
-    other = Basis(
-        {name: dataclasses.replace(group) for name, group in basis.groups.items()},
-        basis.loop_seconds,
-        basis.num_threads if num_threads is None else num_threads,
-        basis.buffer_size if prefetch_buffer_size is None else prefetch_buffer_size,
-    )
+    other = basis.copy()
+    if num_threads is not None:
+        other.num_threads = num_threads
+    if prefetch_buffer_size is not None:
+        other.buffer_size = prefetch_buffer_size
     changes = []
     if stage is not None and speedup is not None:
         group = other.groups[stage.runs_in]

@@ -16,6 +16,9 @@ from wholegrain._read.shutdown import stop_at_exit
 QUICK_SECONDS = 5e-5
 """Steps that take less CPU time than this are not worth a thread."""
 
+_KEPT = 7 / 8
+"""How much earlier steps count when it is judged whether steps are quick."""
+
 Step = Callable[[], tuple[Any, Any]]
 """Advances the iterator: returns the element, and the state after it."""
 
@@ -82,6 +85,7 @@ class Background:
     def _run(self) -> None:
         results, step = self.results, self._step
         steps, cpu = 0, time.thread_time()
+        spent = counted = 0.0
         while not self._stopped:
             if is_careful():
                 self._wait_for_consumer()
@@ -100,8 +104,11 @@ class Background:
                 return
             steps += 1
             if steps == self._steps_to_judge:
-                spent, cpu = cpu, time.thread_time()
-                if cpu - spent < steps * QUICK_SECONDS:
+                before, cpu = cpu, time.thread_time()
+                # A step may make many elements at once, which the next steps only hand out.
+                spent = _KEPT * spent + cpu - before
+                counted = _KEPT * counted + steps
+                if spent < counted * QUICK_SECONDS:
                     self._retire()
                     return
                 steps = 0

@@ -3,7 +3,8 @@
 import functools
 import math
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from wholegrain._core.interruption import suppress_errors
@@ -18,6 +19,12 @@ def available_cpus() -> int:
         with suppress_errors(OSError):
             count = len(os.sched_getaffinity(0))
     return max(1, min(count or os.cpu_count() or 1, _cpu_quota(_CGROUP)))
+
+
+def has_gil() -> bool:
+    """Return whether only one thread at a time runs Python code."""
+    is_enabled: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
+    return is_enabled()
 
 
 @functools.cache  # The files are read once, because every iterator needs the result.

@@ -70,7 +70,9 @@ class ReaderCount:
         """
         self.waiting = waiting
         self._rate_here = rate_here
-        count = self._most if waiting else min(1, self._most)
+        # Without the GIL, threads compute at the same time.
+        self._first = min(1, self._most) if machine.has_gil() else self.most_computing
+        count = self._most if waiting else self._first
         self._climb = HillClimb(count, first_rest=_FIRST_REST, longest_rest=_LONGEST_REST)
         self._settled = False  # Whether a trial with more computing threads has failed.
         self._windows = 0
@@ -79,8 +81,8 @@ class ReaderCount:
     def set_most(self, most: int) -> None:
         """Change the largest number of threads."""
         self._most = most
-        self._most_computing = min(most, machine.available_cpus())
-        count = most if self.waiting else min(self.wanted, self._most_computing)
+        self.most_computing = min(most, machine.available_cpus())
+        count = most if self.waiting else min(self.wanted, self.most_computing)
         if count != self.wanted:
             self._climb.drop_trial()
             self._climb.count = count
@@ -127,7 +129,7 @@ class ReaderCount:
                 self.begin(waiting=False)
                 return "quick"
             return ""
-        waits = self.wanted == 1 and window.cpu < 0.5 * window.wall
+        waits = self.wanted == self._first and window.cpu < 0.5 * window.wall
         if waits and not self._climb.is_resting:
             # Reads seem to wait for a source, but they may be waiting for the GIL.
             self.waiting = True

@@ -117,7 +117,7 @@ class Feed:
         while frame["time"] - self._frames[0]["time"] > HISTORY_S:
             self._frames.popleft()
         if self._record is not None:
-            self._record.write(json.dumps(frame) + "\n")
+            self._record.write(json.dumps(frame, default=str) + "\n")
             self._record.flush()
 
     def history(self) -> list[Values]:

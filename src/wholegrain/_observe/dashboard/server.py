@@ -117,7 +117,7 @@ def dashboard(port: int = 0, *, host: str = "127.0.0.1", interval: float = 1.0) 
 
 def _app(feed: Feed | Recording, token: str) -> Any:
     from starlette.applications import Starlette
-    from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, StreamingResponse
+    from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
     from starlette.routing import Route
 
     page = importlib.resources.files(__package__).joinpath("page.html").read_text("utf-8")
@@ -141,6 +141,9 @@ def _app(feed: Feed | Recording, token: str) -> Any:
 
         return checked
 
+    def answered(values: Any, status: int = 200) -> Any:
+        return Response(_text(values), status, headers, "application/json")
+
     async def show_page(request: Request) -> Any:
         return HTMLResponse(page, headers=headers)
 
@@ -149,11 +152,11 @@ def _app(feed: Feed | Recording, token: str) -> Any:
 
     async def snapshot(request: Request) -> Any:
         found = await asyncio.to_thread(feed.snapshots)
-        return JSONResponse(found, 404 if found is None else 200, headers)
+        return answered(found, 404 if found is None else 200)
 
     async def frames(request: Request) -> Any:
         found = feed.frames if isinstance(feed, Recording) else None
-        return JSONResponse(found, headers=headers)
+        return answered(found)
 
     return Starlette(
         routes=[
@@ -168,11 +171,16 @@ def _app(feed: Feed | Recording, token: str) -> Any:
 async def _events(feed: Feed | Recording) -> AsyncIterator[str]:
     """Yield the history, and then a frame per interval, as server-sent events."""
     frame = await asyncio.to_thread(feed.latest)
-    yield f"event: history\ndata: {json.dumps(feed.history())}\n\n"
+    yield f"event: history\ndata: {_text(feed.history())}\n\n"
     while True:
-        yield f"data: {json.dumps(frame)}\n\n"
+        yield f"data: {_text(frame)}\n\n"
         if isinstance(feed, Recording):
             yield "event: recording\ndata: {}\n\n"
             return
         await asyncio.sleep(feed.interval)
         frame = await asyncio.to_thread(feed.latest)
+
+
+def _text(values: Any) -> str:
+    """Return values as JSON. Those of this program may have types of numpy, or of users."""
+    return json.dumps(values, default=str)
