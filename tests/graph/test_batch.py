@@ -306,3 +306,11 @@ def test_large_elements_that_do_not_fit_are_refused_in_workers_as_here() -> None
         messages.append(str(caught.value))
         assert list(it) == []
     assert messages[0] == messages[1]
+
+
+def test_objects_in_arrays_are_not_looked_into() -> None:
+    pair = np.empty((), object)
+    pair[()] = (1, 2)
+    (batch,) = wg.MapDataset.source([pair, pair]).batch(2)
+    assert batch.shape == (2,)
+    assert batch[0] == (1, 2)

@@ -60,7 +60,8 @@ def _stack_leaves(leaves: list[Any]) -> NDArray[Any]:
         if len(leaves) == 1:
             return first[None]  # type: ignore[no-any-return]
         try:
-            if len(leaves) < tree.FEW and set(map(type, leaves)) == {np.ndarray}:
+            is_number = first.dtype.kind in "biufc"  # np.array looks into objects.
+            if is_number and len(leaves) < tree.FEW and set(map(type, leaves)) == {np.ndarray}:
                 batch = np.array(leaves)
                 if batch.dtype is first.dtype:  # Other dtypes follow np.stack's promotion.
                     return batch
