@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.ray.cluster_state import Before
+
 # `test_installed.py` says so in the list of skipped tests.
 _TESTS = ("backend", "faults", "materialize", "serve", "streams", "streams_of_consumers")
 collect_ignore = [f"test_{name}.py" for name in _TESTS if importlib.util.find_spec("ray") is None]
@@ -65,3 +67,10 @@ def cluster() -> Iterator[Any]:
         nodes.shutdown()
         os.environ.pop("RAY_TMPDIR", None)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def _before(request: pytest.FixtureRequest) -> None:
+    if "cluster" in request.fixturenames:
+        request.getfixturevalue("cluster")
+        Before.note()
