@@ -1,5 +1,6 @@
 """Actors and nodes that disappear change nothing in the stream, and leave nothing."""
 
+import concurrent.futures
 import gc
 import itertools
 import logging
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from typing import Any
 
@@ -196,6 +198,27 @@ def test_losses_that_no_element_causes_do_not_count_against_it() -> None:
     assert _exits.is_loss(crash)
     assert not _exits.exit_of(crash, "worker 0 of 1").is_blameless
     assert not _exits.is_loss(exceptions.RuntimeEnvSetupError("no such package"))
+
+
+class _JustLate(concurrent.futures.Future[str]):
+    """A call that ends when its caller has stopped waiting."""
+
+    def result(self, timeout: float | None = None) -> str:
+        if not self.done():
+            self.set_result("an element")
+            raise TimeoutError
+        return super().result(timeout)
+
+
+def test_a_call_that_ends_when_the_wait_for_it_does_is_no_time_out() -> None:
+    from wholegrain.ray import _handle
+
+    link = _handle.Link(None, threading.Condition(), 1, zero_copy=False)
+    assert _handle._result(_JustLate(), link) == "an element"
+    failed: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    failed.set_exception(TimeoutError("of the source"))
+    with pytest.raises(TimeoutError, match="of the source"):
+        _handle._result(failed, link)
 
 
 def test_ray_that_is_shut_down_first_is_an_error_and_no_crash(cluster: Any) -> None:

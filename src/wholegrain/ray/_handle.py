@@ -131,7 +131,9 @@ def _result(call: "concurrent.futures.Future[Any]", link: Link) -> Any:
         try:
             return call.result(_LOOK_EVERY_S)
         except TimeoutError:
-            if call.done() or link.is_closed:
+            if call.done():  # By now, or the error is that of the call.
+                return call.result()
+            if link.is_closed:
                 raise
             _check_connected()
 
