@@ -89,9 +89,6 @@ def test_files_are_small_enough_to_read() -> None:
 
 
 _MAX_ATTRIBUTES = 15
-_TOO_MANY_ATTRIBUTES = {
-    "SpanReadIterator",
-}
 
 
 class _Class(NamedTuple):
@@ -137,7 +134,7 @@ def test_classes_are_small_enough_to_understand() -> None:
     for name in classes:
         family = _family(name, classes)
         attributes = {a for member in family for a in classes[member].attributes}
-        if len(attributes) > _MAX_ATTRIBUTES and not family & _TOO_MANY_ATTRIBUTES:
+        if len(attributes) > _MAX_ATTRIBUTES:
             too_large[name] = sorted(attributes)
     assert "ReadAhead" in classes
     assert not too_large

@@ -32,66 +32,75 @@ class SpanReadIterDataset(PrefetchIterDataset[T]):
 
     def open(self) -> DatasetIterator[T]:
         kind = StackingSpanReadIterator if self._parent.stacks else SpanReadIterator
-        return kind(self._parent, self._read_options, self._allow_nones)
+        return kind(self)
+
+
+class _Spans:
+    """What a SpanReadIterator knows of its spans.
+
+    Attributes:
+        current: The start and stop of the positions to read ahead after the next `set_state`.
+        expected: The spans that were announced.
+        is_suspect: Whether to read elements one by one, because one of them may kill the worker.
+        has_missed: Whether elements were missing, so that there are fewer elements than positions.
+    """
+
+    def __init__(self) -> None:
+        self.current = (0, 0)
+        self.expected: deque[tuple[int, int]] = deque()
+        self.is_suspect = False
+        self.has_missed = False
 
 
 class SpanReadIterator(PrefetchDatasetIterator[T]):
     """An iterator over a SpanReadIterDataset."""
 
-    span = (0, 0)
-    """The start and stop of the positions to read ahead after the next `set_state`."""
-
-    is_suspect = False
-    """Whether to read elements one by one, because one of them may kill the worker."""
-
-    has_missed = False
-    """Whether elements were missing, so that there are fewer elements than positions."""
-
-    _expected: deque[tuple[int, int]] | None = None
+    def __init__(self, node: SpanReadIterDataset[T]) -> None:
+        super().__init__(node)
+        self.spans = _Spans()
 
     def expect(self, span: tuple[int, int]) -> None:
         """Announce the span that comes after those announced before."""
-        self._expected = self._expected or deque()
-        self._expected.append(span)
+        self.spans.expected.append(span)
         reader: Any = self._reader
         if reader is not None:
             reader.announce(*span)
 
     def forget(self) -> None:
         """Forget all announced spans."""
-        self._expected = None
+        self.spans.expected.clear()
         self._drop_reader()
 
     def go_to(self, state: State) -> None:
         self._errors.go_to(state)
         self._length = len(self._dataset)  # A source may have ended early in an earlier span.
-        self.has_missed = False
-        if self.is_suspect:
-            self._stand_at(self.span[0])
+        spans = self.spans
+        spans.has_missed = False
+        if spans.is_suspect:
+            self._stand_at(spans.current[0])
             return
-        expected = self._expected
-        if expected and self.span in expected:
+        if spans.current in spans.expected:
             # The spans before it were cancelled.
-            while expected.popleft() != self.span:
+            while spans.expected.popleft() != spans.current:
                 pass
         reader: Any = self._reader
-        if reader is not None and reader.goes_on_at(*self.span):
-            self._stand_at(self.span[0])
+        if reader is not None and reader.goes_on_at(*spans.current):
+            self._stand_at(spans.current[0])
         else:
             super().go_to(state)
 
     def _read_chunk(self, start: int) -> Sequence[T | None]:
         # Elements after the span, read because some were missing, are read one by one too.
-        if self.is_suspect or start >= self.span[1]:
+        if self.spans.is_suspect or start >= self.spans.current[1]:
             return reading(self._dataset, None)(start, start + 1)
         return super()._read_chunk(start)
 
     def _hold(self, start: int, chunk: Sequence[T | None]) -> None:
         super()._hold(start, chunk)
-        self.has_missed = self.has_missed or self._sparse is not None
+        self.spans.has_missed |= self._sparse is not None
 
     def _tolerate(self, found: Tolerated, index: int) -> None:
-        self.has_missed = True  # Its state is not the one that is expected.
+        self.spans.has_missed = True  # Its state is not the one that is expected.
         super()._tolerate(found, index)
 
     def _new_reader(self, start: int) -> Any:
@@ -111,8 +120,8 @@ class SpanReadIterator(PrefetchDatasetIterator[T]):
             )
 
         read = reading(self._dataset, self.observed)
-        reader: ReadSpans[T] = ReadSpans(read, read_ahead, start, self.span[1])
-        for span in self._expected or ():
+        reader: ReadSpans[T] = ReadSpans(read, read_ahead, start, self.spans.current[1])
+        for span in self.spans.expected:
             reader.announce(*span)
         self._finalizer = weakref.finalize(self, reader.close)
         return reader
@@ -230,7 +239,7 @@ class SpanIterator:
         return self._iterator.get_report()
 
     def get_state(self) -> Any:
-        if not self._is_astray and not self._reader.has_missed:
+        if not self._is_astray and not self._reader.spans.has_missed:
             return {"next_index": self._made}
         return {
             "state": self._iterator.get_state(),
@@ -239,10 +248,11 @@ class SpanIterator:
         }
 
     def set_state(self, state: Any) -> None:
-        self._start, self._count, self._is_last, self._reader.is_suspect = state
+        spans = self._reader.spans
+        self._start, self._count, self._is_last, spans.is_suspect = state
         self._made = 0
         self._has_ended = self._is_astray = self._is_over = False
-        self._reader.span = self._positions(state)
+        spans.current = self._positions(state)
         # No check: the state was checked in the main process, or computed from a checked one.
         go_to_state_of(self._iterator, self._start)
 

@@ -71,7 +71,7 @@ class PrefetchIterDataset(IterNode[T]):
 
     def open(self) -> DatasetIterator[T]:
         kind = StackingPrefetchIterator if self._parent.stacks else PrefetchDatasetIterator
-        return kind(self._parent, self._read_options, self._allow_nones)
+        return kind(self)
 
     @property
     def _element_spec(self) -> Any:
@@ -109,14 +109,12 @@ class PrefetchDatasetIterator(StageIterator[T]):
     closes_when_dropped = False
     keeps_time = True
 
-    def __init__(
-        self, dataset: MapDataset[T], read_options: ReadOptions, allow_nones: bool
-    ) -> None:
+    def __init__(self, node: PrefetchIterDataset[T]) -> None:
         super().__init__()
+        (dataset,) = node.parents
+        self._node = node
         self._context = context = run.current()
         self._dataset = tracked(dataset, context.observed)
-        self._read_options = read_options
-        self._allow_nones = allow_nones
         self._length = len(dataset)
         self._watch = DropWatch(self, context.options)
         self._watch.errors = Counts(context.account)
@@ -183,11 +181,13 @@ class PrefetchDatasetIterator(StageIterator[T]):
 
     @property
     def moves_at_end(self) -> bool:
-        return not self._allow_nones  # It may move over missing elements: any map can drop some.
+        return (
+            not self._node._allow_nones
+        )  # It may move over missing elements: any map can drop some.
 
     @property
     def reads_ahead(self) -> bool:
-        options = plain_read_options(self._read_options)
+        options = plain_read_options(self._node._read_options)
         return bool(options.num_threads and options.prefetch_buffer_size)
 
     def _read_chunk(self, start: int) -> Sequence[T | None]:
@@ -231,7 +231,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
     def _tolerate(self, found: Tolerated, index: int) -> None:
         """Move past a failure that `on_error` tolerates, or to the element that replaces it."""
         self._end = index + 1
-        is_there = found.element is not None or self._allow_nones
+        is_there = found.element is not None or self._node._allow_nones
         self._elements = [found.element] if is_there else ()
         self._errors.tolerate(found)
 
@@ -280,7 +280,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
         """Make a chunk, without its missing elements, the current one."""
         self._errors.good = True
         self._end = start + len(chunk)
-        if self._allow_nones:
+        if self._node._allow_nones:
             self._elements = chunk  # type: ignore[assignment]
             return
         kept = [element for element in chunk if element is not None]
@@ -338,7 +338,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
             shared_threads=None if shared is None else shared.threads,
         )
         reader.take_turns(self._context.lanes_here)
-        for parameter in tuned_read_options(self._read_options).values():
+        for parameter in tuned_read_options(self._node._read_options).values():
             parameter.follow(self._follow_limits)
         # The reader's threads must not keep this iterator alive, nor outlive it.
         self._finalizer = weakref.finalize(self, reader.close)
@@ -347,7 +347,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
     def _limits(self) -> ReadOptions:
         shared = self._context.shared_readers
         parts = 1 if shared is None else shared.parts
-        options = with_smaller_buffer(plain_read_options(self._read_options), parts)
+        options = with_smaller_buffer(plain_read_options(self._node._read_options), parts)
         return shared_by(options, self._context.lanes_here)
 
     def _follow_limits(self) -> None:
@@ -366,7 +366,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
     @property
     def buffer_size(self) -> int:
         """How many elements may be available without waiting."""
-        return int(self._read_options.prefetch_buffer_size)
+        return int(self._node._read_options.prefetch_buffer_size)
 
     @property
     def ready_count(self) -> int:
@@ -429,7 +429,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
             )
 
     def _get_next_index(self) -> int:
-        if self._dataset.sparse and not self._allow_nones:
+        if self._dataset.sparse and not self._node._allow_nones:
             raise NotImplementedError(
                 "After a `filter` or a flat map on a MapDataset, the number of elements produced"
                 " does not follow from the position."
@@ -440,7 +440,7 @@ class PrefetchDatasetIterator(StageIterator[T]):
         self.set_state({"next_index": index})
 
     def __str__(self) -> str:
-        options, nones = self._read_options, self._allow_nones
+        options, nones = self._node._read_options, self._node._allow_nones
         return f"PrefetchDatasetIterator(read_options={options}, allow_nones={nones})"
 
 
