@@ -149,7 +149,6 @@ def test_a_worker_that_keeps_next_into_is_not_timed_while_clocks_are_off() -> No
 def test_clocks_keep_nothing_alive() -> None:
     it: Any = iter(_numbers().map(lambda x: x).batch(2))
     next(it)
-    it.set_clocks(True)
     assert isinstance(it._output, TimedIterator)
     run = weakref.ref(it)
     del it

@@ -214,7 +214,7 @@ def test_counts_elements_and_bytes() -> None:
     ds: Any = wg.MapDataset.source(rows).map(lambda row: row * 2).batch(4)
     it = iter(ds.to_iter_dataset(wg.ReadOptions(num_threads=0)))
     next(it)
-    time.sleep(0.006)  # No stage is measured before.
+    time.sleep(0.003)  # No stage is measured before.
     list(it)
     report = it.report()
     assert report.stage("source").elements == 64

@@ -51,7 +51,7 @@ _STAGE_COST_S = 40e-6
 _MOST_COST = 0.002
 """The share of the reading time that clocks may cost."""
 
-_FIRST_AFTER_S = 5e-3
+_FIRST_AFTER_S = 2e-3
 """When the first chunk is measured: the clocks would cost a short run more than its elements."""
 
 _SIZES_EVERY = 8

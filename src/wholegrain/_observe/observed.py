@@ -112,9 +112,7 @@ class Observed:
         if self._clockable:
             if self.sampler.mode != OFF:  # The stages were reopened.
                 holder.set_clocks(True)
-                self.switch(ALWAYS if self.sampler.mode == ALWAYS else NOW_AND_THEN)
-            else:
-                self.sampler.begin(time.perf_counter())
+            self.switch(ALWAYS if self.sampler.mode == ALWAYS else NOW_AND_THEN)
 
     def _take_in(self, iterator: Any, dataset: Any) -> None:
         iterator.observed, iterator.observed_as = self, dataset

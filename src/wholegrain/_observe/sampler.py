@@ -12,9 +12,6 @@ _SHARE = 0.005
 
 _FEW_STEPS, _FEW_CALLS, _MANY_CALLS = 5, 16, 4096
 
-_FIRST_AFTER_S = 5e-3
-"""When the first window begins: clocks would cost a short run more than its elements."""
-
 _SLOW_S = 100e-6
 """If calls take longer than this, clocks may always be on."""
 
@@ -122,10 +119,6 @@ class Sampler:
         if self.mode == OFF and now >= self._on_again:
             return NOW_AND_THEN
         return OFF if self.mode == NOW_AND_THEN and self._calls >= _FEW_CALLS else self.mode
-
-    def begin(self, now: float) -> None:
-        """Begin a run without clocks, which are switched on a little later."""
-        self._on_again = now + _FIRST_AFTER_S
 
     def rest(self, now: float, calls: int, switching: float) -> None:
         """Choose when the next window begins, after a window of `calls` calls."""
