@@ -1,6 +1,7 @@
 """close: nothing comes afterwards, the state stays, and it may be called again."""
 
 import gc
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -194,3 +195,15 @@ def test_an_error_in_a_users_close_is_not_raised_when_it_is_dropped() -> None:
 
     it = Stubborn("s", [])
     del it
+
+
+def test_close_leaves_the_iterator_to_other_threads() -> None:
+    it: Any = iter(_it())
+    next(it)
+    it.close()
+    it.close()
+    free = []
+    thread = threading.Thread(target=lambda: free.append(it.turn_lock.acquire(blocking=False)))
+    thread.start()
+    thread.join()
+    assert free == [True]

@@ -20,8 +20,8 @@ def list_objects(url: str, patience_s: float | None = None) -> list[str]:
     """Return the keys of all objects under the folder at `url`.
 
     If another process of this user and machine is listing the same folder, this one waits for it
-    and takes its list. A list that was complete before this call is never used, so the result is as
-    recent as one that this process would have got.
+    and takes its list. A list that was complete before this call is never used. But the other
+    process may have begun before it, so objects that were added meanwhile may be missing.
     """
     folder = cache_folder()
     if folder is None or not _remote.is_same_everywhere(url):
